@@ -1,0 +1,39 @@
+# make demo and make test set everything up by themselves; the rest is listed by make help
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test check full benchmarks clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
+
+# torch first and by its exact version: a range would pull several GB of accelerator packages
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	touch $(READY)
+
+demo: $(READY) ## fit, check, simulate and write demo/report.html
+	$(BIN)/pulse-pyro demo --out demo
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(READY) ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+full: $(READY) ## tests that take longer, with the benchmarks
+	PULSE_FULL=1 $(BIN)/python -m pytest
+	$(MAKE) benchmarks
+
+benchmarks: $(READY) ## speed, as ratios measured in one run
+	$(BIN)/python -m pytest tests/benchmarks -s -o addopts="-q"
+
+clean: ## remove what make made
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,44 @@
+"""Decisions with incomplete context: context laws in Pyro, expected features, PULSE-UCB.
+
+Names are loaded when first used, so ``import pulse_pyro`` loads neither torch nor numba.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "errors": "PulseError DataError ModelError FeatureError SettingError RewardError LeakageError "
+    "BundleError",
+    "history": "History Rows",
+    "summary": "Lags Window Identity Stack Summary",
+    "features": "Features Expectation ConditionalLaw expected_features",
+    "_pyro.inference": "Exact Nuts Svi Laplace",
+    "_pyro.card": "ModelCard",
+    "laws.law": "Law",
+    "laws.fitted": "FittedLaw",
+    "laws.linear": "linear_lags",
+    "laws.linear_exact": "Conjugate Flat",
+    "bundle": "save_law load_law",
+    "diagnostics": "Check Diagnostics diagnose",
+    "radius": "Radius constant paper corrected noise_scale",
+    "policies.linear": "State Decision init decide update play_horizon",
+    "policies.pulse": "PulseUCB",
+    "environments.world": "World",
+    "environments.arma": "ArmaWorld main_linear main_nonlinear w_times_action",
+    "simulate": "Agent Fixed Run simulate pulse oful oful_lags oful_paper oful_full cond_oracle",
+    "report": "Section write_report",
+    "seeds": "stream",
+}
+_WHERE = {name: home for home, names in _HOME.items() for name in names.split()}
+__all__ = sorted(_WHERE)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'pulse_pyro' has no attribute {name!r}")
+    return getattr(import_module(f"pulse_pyro.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

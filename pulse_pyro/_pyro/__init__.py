@@ -1,0 +1,1 @@
+"""Everything that touches torch and Pyro; arrays in, arrays out."""

@@ -1,0 +1,80 @@
+"""What the contract check found out about a model. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Site:
+    """One sample site of a model.
+
+    ``global`` sites stand outside plate "rows" and make up the posterior; ``local`` ones stand
+    inside it, are redrawn for new rows and never stored; ``observed`` is the site w.
+    """
+
+    name: str
+    kind: Literal["global", "local", "observed"]
+    batch_shape: tuple[int, ...]
+    event_shape: tuple[int, ...]
+    distribution: str
+    discrete: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one draw."""
+        return self.batch_shape + self.event_shape
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A model that meets the contract: its sites and how fast it can be run.
+
+    Attributes
+    ----------
+    sites : every sample site, in order.
+    x_dim, w_dim : width of the inputs and of w.
+    vectorised : the model gives the same law when all draws run at once (fast prediction);
+        otherwise prediction loops over draws.
+    nesting : plate dimensions the model uses; draws go to the left of them.
+    """
+
+    sites: tuple[Site, ...]
+    x_dim: int
+    w_dim: int
+    vectorised: bool
+    nesting: int
+
+    @property
+    def globals(self) -> tuple[Site, ...]:
+        """Sites that make up the posterior."""
+        return tuple(site for site in self.sites if site.kind == "global")
+
+    @property
+    def locals(self) -> tuple[Site, ...]:
+        """Latent sites of single rows."""
+        return tuple(site for site in self.sites if site.kind == "local")
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per site."""
+        import pandas as pd
+
+        rows = [(s.name, s.kind, s.shape, s.distribution, s.discrete) for s in self.sites]
+        return pd.DataFrame(rows, columns=["site", "kind", "shape", "distribution", "discrete"])
+
+    def __repr__(self) -> str:
+        speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
+        latent = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals) or "none"
+        local = ", ".join(s.name for s in self.locals) or "none"
+        return (
+            f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
+            f"  global sites: {latent}\n  local sites: {local}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>{self.table.to_html(index=False)}"

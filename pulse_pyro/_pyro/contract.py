@@ -1,0 +1,128 @@
+"""The contract of a law's model, checked by running it: model(x, w=None)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.poutine as poutine
+import torch
+
+from pulse_pyro._pyro.card import ModelCard, Site
+from pulse_pyro._pyro.predict import run_at_draws
+from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro.arrays import Float2
+from pulse_pyro.errors import ModelError, PulseError, nearest
+
+Model = Callable[..., Any]
+RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows", n, dim=-1)'
+
+
+def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard:
+    """Run the model on a few rows of x (n, p), w (n, w_dim) and describe it, or say what is wrong.
+
+    Checked: site "w" exists, is observed when w is given and sampled when it is not, has batch
+    shape (rows,) and event shape (w_dim,); plate "rows" is on dim -1; no site outside the plate
+    changes shape with the number of rows; and whether all draws can run at once. NOT checked:
+    that the model is a sensible description of the data.
+    """
+    label = name or getattr(model, "__name__", "model")
+    many = max(min(len(x), 8), 2)
+    rows = torch.arange(many) % len(x)
+    with sandbox(0, "contract"):
+        tx, tw = torch.as_tensor(x)[rows], torch.as_tensor(w)[rows]
+        given = _trace(model, label, tx, tw)
+        free = _trace(model, label, tx, None)
+        short = _trace(model, label, tx[:-1], tw[:-1])
+        sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
+        _check_w(label, given, free, many, tw.shape[-1])
+        for site in sites:
+            other = short.nodes.get(site.name)
+            if site.kind == "global" and (other is None or _shape(other) != site.shape):
+                raise ModelError(
+                    f"{label}: site {site.name!r} has shape {site.shape} for {many} rows but "
+                    f"{None if other is None else _shape(other)} for {many - 1}; a site with one "
+                    'value per row belongs inside plate "rows".'
+                )
+        if not any(site.kind == "global" for site in sites):
+            raise ModelError(
+                f"{label}: there is no latent site outside plate 'rows', so nothing can be learned "
+                "from the archive; give the parameters priors with pyro.sample."
+            )
+        nesting = max(1, *(len(site.batch_shape) for site in sites))
+        card = ModelCard(sites, x.shape[1], tw.shape[-1], False, nesting)
+        fast = ModelCard(sites, x.shape[1], tw.shape[-1], True, nesting)
+        return fast if _same_law(model, tx, tw, card, fast) else card
+
+
+def _trace(model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None) -> Any:
+    try:
+        return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)))
+    except PulseError:
+        raise
+    except Exception as cause:
+        call = "model(x)" if w is None else "model(x, w)"
+        raise ModelError(
+            f"{label}: {call} failed for x {tuple(x.shape)}: {type(cause).__name__}: {cause}. "
+            f"Remember: {RULE}."
+        ) from cause
+
+
+def _stochastic(node: dict[str, Any]) -> bool:
+    plain = node["type"] == "sample" and not poutine.util.site_is_subsample(node)
+    return bool(plain and (not node["is_observed"] or node["name"] == "w"))
+
+
+def _shape(node: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(node["fn"].batch_shape) + tuple(node["fn"].event_shape)
+
+
+def _site(name: str, node: dict[str, Any]) -> Site:
+    local = any(frame.name == "rows" for frame in node["cond_indep_stack"])
+    fn = node["fn"]
+    base = fn.base_dist if hasattr(fn, "base_dist") else fn
+    return Site(
+        name,
+        "observed" if name == "w" else "local" if local else "global",
+        tuple(fn.batch_shape),
+        tuple(fn.event_shape),
+        type(base).__name__,
+        bool(fn.support.is_discrete) if name != "w" else False,
+    )
+
+
+def _check_w(label: str, given: Any, free: Any, many: int, w_dim: int) -> None:
+    names = [n for n, node in given.nodes.items() if node["type"] == "sample"]
+    if "w" not in names:
+        raise ModelError(f"{label}: there is no site 'w'{nearest('w', names)} Remember: {RULE}.")
+    node = given.nodes["w"]
+    if not node["is_observed"]:
+        raise ModelError(f"{label}: model(x, w) does not observe site 'w'; pass obs=w to it.")
+    if free.nodes["w"]["is_observed"]:
+        raise ModelError(f"{label}: model(x) observes site 'w'; with w=None it must be sampled.")
+    frame = next((f for f in node["cond_indep_stack"] if f.name == "rows"), None)
+    if frame is None or frame.dim != -1:
+        raise ModelError(f"{label}: site 'w' is not inside plate 'rows' on dim -1; {RULE}.")
+    batch, event = tuple(node["fn"].batch_shape), tuple(node["fn"].event_shape)
+    if batch != (many,) or event != (w_dim,):
+        raise ModelError(
+            f"{label}: site 'w' has batch shape {batch} and event shape {event} for {many} rows; "
+            f"they must be ({many},) and ({w_dim},): end the distribution with .to_event(1)."
+        )
+
+
+def _same_law(
+    model: Model, x: torch.Tensor, w: torch.Tensor, slow: ModelCard, fast: ModelCard
+) -> bool:
+    """Compare log p(w | draw) of two prior draws, run one by one and both at once."""
+    traces = [poutine.trace(model).get_trace(x) for _ in range(2)]
+    draws = {
+        site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
+        for site in slow.globals
+    }
+    try:
+        apart = run_at_draws(model, x, draws, slow)
+        at_once = run_at_draws(model, x, draws, fast)
+        if slow.locals:  # rows carry noise of their own: only the shapes can be compared
+            return apart.batch_shape == at_once.batch_shape
+        return bool(torch.allclose(apart.log_prob(w), at_once.log_prob(w), rtol=1e-8))
+    except (RuntimeError, ValueError, IndexError):
+        return False

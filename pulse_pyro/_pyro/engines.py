@@ -1,0 +1,190 @@
+"""Nuts, Svi and Laplace: a model and data in, arrays of posterior draws out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from pyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+from pyro.infer.autoguide.initialization import init_to_value
+from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
+
+from pulse_pyro._pyro.card import ModelCard
+from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
+from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
+from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro.arrays import Float, Float1
+from pulse_pyro.errors import ModelError
+from pulse_pyro.progress import bar
+from pulse_pyro.seeds import torch_seed
+
+PSIS_DRAWS = 400
+EMPTY = np.zeros(0)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
+
+    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi and
+    Laplace (above 0.7 the Gaussian approximation cannot be trusted); ``losses`` the ELBO losses.
+    """
+
+    draws: dict[str, Float]
+    quality: dict[str, float]
+    losses: Float1 = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model bound to its data: what every engine needs."""
+
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    card: ModelCard
+    label: str
+    guide: Callable[..., Any] | None = None
+
+
+def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
+    """Fit inside the sandbox; only arrays of the global sites leave it."""
+    # the contract check has validated the model; validating again at every step doubles the time
+    with sandbox(seed, "fit"), pyro.validation_enabled(False):
+        if isinstance(inference, Svi) and problem.guide is not None:
+            fit = _svi_with_guide(problem, problem.guide, inference)
+        else:
+            potential = Potential(problem.model, problem.args, problem.label)
+            if isinstance(inference, Nuts):
+                fit = _nuts(potential, inference, seed)
+            elif isinstance(inference, Svi):
+                fit = _svi(potential, inference)
+            else:
+                fit = _laplace(potential, inference, problem.label)
+    keep = {site.name for site in problem.card.globals}
+    draws = {name: value for name, value in fit.draws.items() if name in keep}
+    broken = [name for name, value in draws.items() if not np.isfinite(value).all()]
+    if broken:
+        raise ModelError(
+            f"{problem.label}: draws of site {broken[0]!r} are not finite after {inference!r}; "
+            "standardise the inputs, tighten the priors or try another engine."
+        )
+    return Fit(draws, fit.quality, fit.losses)
+
+
+def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
+    each = -(-how.draws // how.chains)
+    chains, divergences = [], 0
+    with bar(total=how.chains * (how.warmup + each), label="NUTS") as progress:
+        for chain in range(how.chains):
+            torch.manual_seed(torch_seed(seed, "chain", chain))
+            kernel = NUTS(
+                potential_fn=lambda site: potential.energy(potential.from_white(site["z"])),
+                target_accept_prob=how.target_accept,
+            )
+            # over-dispersed starts: twice the posterior's own scale in whitened coordinates
+            spread = 2.0 if potential.whitened else 0.0
+            start = {"z": spread * torch.randn(potential.dim)}
+            mcmc = MCMC(
+                kernel, num_samples=each, warmup_steps=how.warmup, initial_params=start,
+                disable_progbar=True, hook_fn=lambda *_: progress.update(),
+            )  # fmt: skip
+            mcmc.run()
+            chains.append(mcmc.get_samples()["z"])
+            divergences += sum(len(d) for d in mcmc.diagnostics()["divergences"].values())
+    z = torch.stack(chains)  # (chain, draw, dim)
+    u = potential.from_white(z.reshape(-1, potential.dim))[: how.draws]
+    quality = {
+        "r_hat": float(split_gelman_rubin(z, chain_dim=0, sample_dim=1).max()),
+        "ess": float(effective_sample_size(z, chain_dim=0, sample_dim=1).min()),
+        "divergences": float(divergences),
+    }
+    return Fit(potential.draws(u), quality)
+
+
+def _laplace(potential: Potential, how: Laplace, label: str) -> Fit:
+    if not potential.whitened:
+        why = (
+            f"it has {potential.dim} parameters (limit {WHITEN_LIMIT})"
+            if potential.dim > WHITEN_LIMIT
+            else "the posterior has no proper mode in unconstrained coordinates"
+        )
+        raise ModelError(f"{label}: Laplace cannot be used because {why}; use Nuts() or Svi().")
+    z = torch.randn(how.draws, potential.dim)
+    log_q = -0.5 * (z**2).sum(-1)
+    u = potential.from_white(z)
+    return Fit(potential.draws(u), {"pareto_k": _pareto_k(potential, u, log_q)})
+
+
+def _svi(potential: Potential, how: Svi) -> Fit:
+    flat = pyro.distributions.Normal(torch.zeros(potential.dim), 1.0).to_event(1).mask(False)
+
+    def white_model() -> None:
+        z = pyro.sample("z", flat)
+        # blocked: energy() runs the model, whose sites must not be counted a second time here
+        with pyro.poutine.block():
+            energy = potential.energy(potential.from_white(z))
+        pyro.factor("posterior", -energy)
+
+    at_mode = init_to_value(values={"z": torch.zeros(potential.dim)})
+    if potential.dim > WHITEN_LIMIT:
+        guide: Any = AutoDiagonalNormal(white_model, init_loc_fn=at_mode, init_scale=0.1)
+    else:
+        scale = 1.0 if potential.whitened else 0.1
+        guide = AutoMultivariateNormal(white_model, init_loc_fn=at_mode, init_scale=scale)
+    losses = _optimise(white_model, guide, (), how)
+    with torch.no_grad():
+        q = guide.get_posterior()
+        z = q.sample((how.draws,))
+        u = potential.from_white(z)
+        return Fit(potential.draws(u), {"pareto_k": _pareto_k(potential, u, q.log_prob(z))}, losses)
+
+
+def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fit:
+    losses = _optimise(problem.model, guide, problem.args, how)
+    shapes = {site.name: site.shape for site in problem.card.globals}
+    with torch.no_grad():
+        found = Predictive(guide, num_samples=how.draws)(*problem.args)
+    absent = [name for name in shapes if name not in found]
+    if absent:
+        raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
+    draws = {name: found[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
+    return Fit(draws, {}, losses)
+
+
+def _optimise(model: Any, guide: Any, args: tuple[Any, ...], how: Svi) -> Float1:
+    # the learning rate falls a hundredfold over the run, so that the last iterate has settled
+    decay = 0.01 ** (1 / how.steps)
+    elbo = Trace_ELBO(num_particles=2)
+    steps = bar(range(how.steps), label="SVI")
+    if not isinstance(guide, torch.nn.Module):  # a guide made of pyro.param calls
+        optimiser = pyro.optim.ClippedAdam({"lr": how.rate, "lrd": decay})
+        svi = SVI(model, guide, optimiser, elbo)
+        return np.array([svi.step(*args) for _ in steps])
+    loss_of = elbo(model, guide)
+    loss_of(*args)  # the first call creates the guide's parameters
+    adam = torch.optim.Adam(guide.parameters(), lr=how.rate)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(adam, decay)
+    losses = np.empty(how.steps)
+    for i in steps:
+        adam.zero_grad()
+        loss = loss_of(*args)
+        loss.backward()
+        adam.step()
+        schedule.step()
+        losses[i] = loss.item()
+    return losses
+
+
+def _pareto_k(potential: Potential, u: torch.Tensor, log_q: torch.Tensor) -> float:
+    """Pareto shape of the importance ratios p/q over at most 400 draws."""
+    with torch.no_grad():
+        energy = torch.stack([potential.energy(row) for row in u[:PSIS_DRAWS]])
+    ratio = torch.exp((log := -energy - log_q[:PSIS_DRAWS]) - log.max()).sort().values
+    tail = int(np.ceil(min(0.2 * len(ratio), 3 * np.sqrt(len(ratio)))))
+    excess = ratio[-tail:] - ratio[-tail - 1]
+    if not torch.isfinite(excess).all() or excess[-1] <= 1e-12:  # all ratios alike: q is exact
+        return float("nan") if not torch.isfinite(excess).all() else float("-inf")
+    return float(fit_generalized_pareto(excess)[0])

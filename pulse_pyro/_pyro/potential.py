@@ -1,0 +1,107 @@
+"""The posterior of a model as one function of a flat, whitened vector.
+
+Raw-scale samplers crawl and raw-scale variational fits go astray when posterior scales differ by
+orders of magnitude. So every engine works on z with u = mode + L z, where L L' is the inverse
+Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.infer.autoguide.initialization import init_to_median
+from pyro.infer.mcmc.util import initialize_model
+
+from pulse_pyro.arrays import Float
+from pulse_pyro.errors import ModelError
+
+WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
+
+
+class Potential:
+    """U(u) = -log p(u, data) on unconstrained parameters, flattened and whitened."""
+
+    def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], label: str) -> None:
+        try:
+            start, self._potential, self._transforms, trace = initialize_model(
+                model, args, init_strategy=init_to_median(num_samples=15)
+            )
+        except (ValueError, RuntimeError, NotImplementedError) as cause:
+            raise ModelError(
+                f"{label}: no starting point with finite posterior density was found "
+                f"({cause}); check priors, supports and NaN in the data."
+            ) from cause
+        discrete = [n for n, node in trace.nodes.items() if _latent_discrete(node)]
+        if discrete:
+            raise ModelError(
+                f"{label}: site {discrete[0]!r} is discrete, and every engine here needs "
+                "continuous sites; sum it out (e.g. MixtureSameFamily) or pass your own guide."
+            )
+        self.shapes = {name: value.shape for name, value in start.items()}
+        flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
+        self.dim = len(flat)
+        self.mode, self.scale, self.whitened = self._whiten(flat)
+
+    def unflatten(self, u: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Cut (..., dim) into unconstrained sites (..., *shape)."""
+        out, at = {}, 0
+        for name, shape in self.shapes.items():
+            out[name] = u[..., at : at + shape.numel()].reshape(u.shape[:-1] + shape)
+            at += shape.numel()
+        return out
+
+    def energy(self, u: torch.Tensor) -> torch.Tensor:
+        """Return U at one flat vector (dim,)."""
+        return self._potential(self.unflatten(u))
+
+    def from_white(self, z: torch.Tensor) -> torch.Tensor:
+        """Map z (..., dim) to u = mode + L z."""
+        return self.mode + z @ self.scale.T
+
+    def draws(self, u: torch.Tensor) -> dict[str, Float]:
+        """Map flat draws (m, dim) to constrained sites, (m, *shape) each, as NumPy arrays."""
+        with torch.no_grad():
+            sites = self.unflatten(u)
+            return {
+                name: self._transforms[name].inv(value).numpy()
+                if name in self._transforms
+                else value.numpy()
+                for name, value in sites.items()
+            }
+
+    def _whiten(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+        """Return (mode, L, True), or (start, I, False) where no proper mode is found."""
+        plain = start, torch.eye(self.dim), False
+        if self.dim > WHITEN_LIMIT:
+            return plain
+        mode = self._minimise(start)
+        hessian = torch.autograd.functional.hessian(self.energy, mode)
+        if not torch.isfinite(hessian).all():
+            return plain
+        factor, failed = torch.linalg.cholesky_ex(0.5 * (hessian + hessian.T))
+        if failed:
+            return plain
+        # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
+        return mode, torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T, True
+
+    def _minimise(self, start: torch.Tensor) -> torch.Tensor:
+        u = start.clone().requires_grad_(True)
+        search = torch.optim.LBFGS(
+            [u], max_iter=300, history_size=30, tolerance_grad=1e-8, tolerance_change=1e-13,
+            line_search_fn="strong_wolfe",
+        )  # fmt: skip
+
+        def closure() -> torch.Tensor:
+            search.zero_grad()
+            loss = self.energy(u)
+            loss.backward()
+            return loss
+
+        search.step(closure)
+        found = u.detach()
+        return found if torch.isfinite(found).all() else start
+
+
+def _latent_discrete(node: dict[str, Any]) -> bool:
+    latent = node["type"] == "sample" and not node["is_observed"]
+    return bool(latent and getattr(node["fn"], "has_enumerate_support", False))

@@ -1,0 +1,128 @@
+"""Run a model at stored posterior draws: all draws at once where the contract check allows it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyro
+import pyro.poutine as poutine
+import torch
+
+from pulse_pyro._pyro.card import ModelCard
+from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro.arrays import Float, Float2, Float3
+
+CHUNK = 2**21  # values of w in flight
+LOCAL_REPEATS = 32  # redraws of row-wise latents when a mean is asked for
+
+
+class Stacked:
+    """Distributions of w draw by draw, behaving as one with a leading draw axis."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+        self.batch_shape = torch.Size([len(parts), *parts[0].batch_shape])
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """(draws, rows, w_dim)."""
+        return torch.stack([part.mean for part in self.parts])
+
+    def sample(self) -> torch.Tensor:
+        """(draws, rows, w_dim)."""
+        return torch.stack([part.sample() for part in self.parts])
+
+    def log_prob(self, w: torch.Tensor) -> torch.Tensor:
+        """(draws, rows)."""
+        return torch.stack([part.log_prob(w) for part in self.parts])
+
+
+def run_at_draws(
+    model: Callable[..., Any], x: torch.Tensor, draws: Mapping[str, torch.Tensor], card: ModelCard
+) -> Any:
+    """Return the distribution of w at x (n, p) for each draw: batch (draws, n), event (w_dim,).
+
+    Each global site's draws (m, *batch, *event) get singleton axes between m and their own batch
+    axes, so that m lands left of every plate whatever the site's event dimension is.
+    """
+    count = len(next(iter(draws.values()))) if draws else 1
+    if not card.vectorised:
+        parts = []
+        for i in range(count):
+            fixed = poutine.condition(model, {name: value[i] for name, value in draws.items()})
+            parts.append(poutine.trace(fixed).get_trace(x).nodes["w"]["fn"])
+        return Stacked(parts)
+    padded = {}
+    for site in card.globals:
+        gap = (1,) * (card.nesting - len(site.batch_shape))
+        padded[site.name] = draws[site.name].reshape(count, *gap, *site.shape)
+    fixed = poutine.condition(model, padded)
+    with pyro.plate("_draws", count, dim=-card.nesting - 1):
+        fn = poutine.trace(fixed).get_trace(x).nodes["w"]["fn"]
+    # plates between the draws and the rows are not part of w's contract: nesting axes of size 1
+    shape = torch.Size([count, len(x)])
+    return fn if fn.batch_shape == shape else _squeezed(fn, shape)
+
+
+def _squeezed(fn: Any, shape: torch.Size) -> Any:
+    class Squeezed:
+        batch_shape = shape
+
+        @property
+        def mean(self) -> torch.Tensor:
+            return fn.mean.reshape(*shape, -1)
+
+        def sample(self) -> torch.Tensor:
+            return fn.sample().reshape(*shape, -1)
+
+        def log_prob(self, w: torch.Tensor) -> torch.Tensor:
+            return fn.log_prob(w).reshape(shape)
+
+    return Squeezed()
+
+
+class PyroKernel:
+    """Prediction for any model, by running it at the stored draws inside the sandbox.
+
+    Used for custom models; built-in laws bring their own NumPy formulas.
+    """
+
+    def __init__(
+        self, model: Callable[..., Any], draws: Mapping[str, Float], card: ModelCard
+    ) -> None:
+        self.model, self.card = model, card
+        self.draws = {name: torch.as_tensor(value) for name, value in draws.items()}
+        self.count = len(next(iter(draws.values()))) if draws else 1
+
+    def mean_draws(self, x: Float2, index: Any) -> Float3:
+        """Return E[w | x, draw], (len(index), n, w_dim); a row's own latents are averaged out."""
+        repeats = LOCAL_REPEATS if self.card.locals else 1
+
+        def average(fn_of: Callable[[], Any]) -> torch.Tensor:
+            parts = [_mean(fn_of()) for _ in range(repeats)]
+            return torch.stack(parts).mean(0)
+
+        return self._by_rows(x, index, 0, average)
+
+    def sample(self, x: Float2, index: Any, rng: Any) -> Float3:
+        """Draw w at x once per entry of ``index``: (len(index), n, w_dim)."""
+        seed = int(rng.integers(2**62))
+        return self._by_rows(x, index, seed, lambda fn_of: fn_of().sample())
+
+    def _by_rows(
+        self, x: Float2, index: Any, seed: int, use: Callable[[Callable[[], Any]], torch.Tensor]
+    ) -> Float3:
+        chosen = {name: value[index] for name, value in self.draws.items()}
+        block = max(CHUNK // (len(index) * self.card.w_dim), 1)
+        with sandbox(seed, "predict"), torch.no_grad():
+            parts = [
+                use(lambda part=part: run_at_draws(self.model, part, chosen, self.card))  # type: ignore[misc]
+                for part in torch.as_tensor(x).split(block)
+            ]
+            return torch.cat(parts, dim=1).numpy()
+
+
+def _mean(fn: Any) -> torch.Tensor:
+    try:
+        return fn.mean
+    except (NotImplementedError, AttributeError):
+        return torch.stack([fn.sample() for _ in range(64)]).mean(0)

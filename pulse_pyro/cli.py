@@ -1,0 +1,110 @@
+"""The command line: each verb is one public function call."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pulse_pyro.errors import PulseError, SettingError, nearest
+
+if TYPE_CHECKING:
+    from pulse_pyro.experiments.runner import Result
+
+NAMES = ("comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; errors are one sentence on stderr and exit code 2."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except PulseError as error:
+        print(f"pulse-pyro: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pulse-pyro: stopped; finished files are kept.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pulse-pyro", description="Bandit decisions with incomplete context."
+    )
+    verbs = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = verbs.add_parser("demo", help="the main job end to end on data it makes")
+    demo.add_argument("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
+    demo.set_defaults(run=_demo)
+    again = verbs.add_parser(
+        "reproduce", help="published tables, measured beside printed",
+        epilog="names: " + ", ".join(NAMES),
+    )  # fmt: skip
+    again.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all (the default)")
+    again.add_argument("--runs", type=int, default=None, help="runs per setting (as published)")
+    again.add_argument("--out", type=Path, default=None, help="folder for results and figures")
+    again.set_defaults(run=_reproduce)
+    for verb in (demo, again):
+        verb.add_argument("--seed", type=int, default=0)
+        verb.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    return parser
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.demo import results, run_demo
+
+    start = time.perf_counter()
+    demo = run_demo(arguments.out, seed=arguments.seed)
+    if arguments.json:
+        print(json.dumps(results(demo.run, demo.diagnostics, demo.verdict)))
+        return 0
+    print(demo.diagnostics, "", demo.run.table.to_string(float_format="{:.2f}".format), sep="\n")
+    print(f"\n{demo.verdict}\nReport: {demo.report} ({time.perf_counter() - start:.1f} s)")
+    return 0
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    names = list(arguments.names) or ["all"]
+    chosen = list(NAMES) if "all" in names else names
+    for name in chosen:
+        if name not in NAMES:
+            raise SettingError(f"reproduce: there is no experiment {name!r}{nearest(name, NAMES)}")
+    from pulse_pyro.experiments import EXPERIMENTS
+    from pulse_pyro.experiments.runner import run_experiment
+
+    for name in chosen:
+        result = run_experiment(EXPERIMENTS[name], runs=arguments.runs, seed=arguments.seed)
+        if arguments.json:
+            print(json.dumps(result.to_json()))
+        else:
+            _print(result)
+        if arguments.out is not None:
+            _write(result, arguments.out)
+    return 0
+
+
+def _print(result: Result) -> None:
+    print(result)
+    shown = result.table.fillna({"published": float("nan")})
+    columns = {"regret": "{:.1f}", "se": "{:.2f}", "regret_cond": "{:.1f}", "info_gap": "{:.2f}",
+               "published": "{:.1f}", "ratio": "{:.2f}"}  # fmt: skip
+    formats = {name: style.format for name, style in columns.items()}
+    print(shown.to_string(index=False, formatters=formats, na_rep="", max_colwidth=None), "\n")
+
+
+def _write(result: Result, folder: Path) -> None:
+    from pulse_pyro.plots import regret_curves, sweep
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{result.name}.json").write_text(json.dumps(result.to_json(), indent=1))
+    single = len(result.curves) == 1
+    ax = regret_curves(next(iter(result.curves.values()))) if single else sweep(result)
+    ax.figure.savefig(folder / f"{result.name}.svg")  # type: ignore[union-attr]
+    print(f"written: {folder / result.name}.json, .svg", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

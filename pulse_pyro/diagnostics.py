@@ -1,0 +1,146 @@
+"""Is the fitted law fit for use? Checks on units it has not seen, verdict first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import stats
+
+from pulse_pyro.arrays import Float2, Float3, whole
+from pulse_pyro.errors import LeakageError
+from pulse_pyro.history import History
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.seeds import stream
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Verdict = Literal["pass", "warn", "fail", "info"]
+RANK: tuple[Verdict, ...] = ("info", "pass", "warn", "fail")
+LEVEL = 0.9  # of the predictive intervals that are checked
+LIMITS = {"r_hat": (1.01, 1.05), "divergences": (0.0, 10.0), "pareto_k": (0.5, 0.7)}  # warn, fail
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question put to a law: verdict, the number behind it, its threshold, a sentence."""
+
+    name: str
+    verdict: Verdict
+    value: float
+    threshold: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """All checks of a law on held-out units."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict among the checks."""
+        return RANK[max(RANK.index(check.verdict) for check in self.checks)]
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per check."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(check) for check in self.checks]).set_index("name")
+
+    def __repr__(self) -> str:
+        lines = [f"  {c.verdict:4} {c.name}: {c.value:.4g}. {c.text}" for c in self.checks[:11]]
+        return "\n".join([f"Diagnostics: {self.verdict}", *lines])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>"
+
+
+def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400) -> Diagnostics:
+    """Check a law on units it was not fitted on.
+
+    Parameters
+    ----------
+    fitted : the law.
+    held_out : other units; units the law has seen raise LeakageError.
+    seed, size : predictive draws.
+
+    Convergence is judged by the kind of inference; skill is the share of held-out variance of W
+    explained; coverage compares the share of held-out W inside the 90 % predictive interval,
+    unit by unit, so that rows of one unit need not be independent. A law may pass and still be
+    wrong in places the held-out units do not visit.
+    """
+    whole(size, "diagnose: size", 100)
+    leaked = sorted(set(fitted.fit_units) & set(held_out.units))
+    if leaked:
+        raise LeakageError(
+            f"diagnose: unit {leaked[0]!r} (and {len(leaked) - 1} more) was fitted on; pass the "
+            "held-out part of History.split."
+        )
+    w, mean, inside = _predictions(fitted, held_out, stream(seed, "diagnose"), size)
+    checks = [_quality(name, value) for name, value in fitted.record.quality.items()]
+    for j, name in enumerate(held_out.w_names):
+        checks += [_skill(name, w[..., j], mean[..., j]), _coverage(name, inside[..., j])]
+    return Diagnostics(tuple(checks))
+
+
+def _predictions(
+    fitted: FittedLaw, held_out: History, rng: np.random.Generator, size: int
+) -> tuple[Float3, Float3, Float3]:
+    """Return w, E[w] and "inside the interval" as (unit, time, w_dim), NaN where incomplete."""
+    x = fitted.law.summary(held_out.s)
+    usable = held_out.seen & np.isfinite(x).all(-1) & np.isfinite(held_out.w).all(-1)
+    # whole units, as many as keep the draws within about 400 MB
+    most = max(2, 50_000_000 // (size * usable.shape[1] * len(held_out.w_names)))
+    s, usable, w = held_out.s[:most], usable[:most], held_out.w[:most]
+    draws = fitted.sample(np.nan_to_num(s), size, rng=rng)
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    inside = ((low <= w) & (w <= high)).astype(np.float64)
+    gaps = ~usable[..., None]
+    mean = fitted.mean(np.nan_to_num(s))
+    return tuple(np.where(gaps, np.nan, array) for array in (w, mean, inside))  # type: ignore[return-value]
+
+
+def _quality(name: str, value: float) -> Check:
+    if name not in LIMITS:
+        return Check(name, "info", value, float("nan"), "For information.")
+    warn, fail = LIMITS[name]
+    verdict: Verdict = "fail" if not value <= fail else "warn" if value > warn else "pass"
+    text = {
+        "r_hat": "Chains agree if this is near 1.",
+        "divergences": "Steps the sampler could not follow; it may have missed a region.",
+        "pareto_k": "Above 0.7 the Gaussian approximation of the posterior cannot be trusted.",
+    }[name]
+    return Check(name, verdict, value, fail, text)
+
+
+def _skill(name: str, w: Float2, mean: Float2) -> Check:
+    spread = np.nanvar(w)
+    value = float(1 - np.nanmean((w - mean) ** 2) / spread) if spread > 0 else float("nan")
+    verdict: Verdict = "pass" if value > 0.05 else "warn" if value > 0 else "fail"
+    text = f"Share of the held-out variance of {name} the law explains; below 0 it misleads."
+    return Check(f"skill {name}", verdict, value, 0.0, text)
+
+
+def _coverage(name: str, inside: Float2) -> Check:
+    """Compare coverage with its level by a t test over units; tiny deviations always pass."""
+    rows = np.isfinite(inside).sum(1)
+    by_unit = np.nansum(inside, axis=1)[rows > 0] - LEVEL * rows[rows > 0]
+    value = float(np.nanmean(inside))
+    units = len(by_unit)
+    if units < 2:
+        return Check(f"coverage {name}", "info", value, LEVEL, "One held-out unit: not judged.")
+    error = by_unit.std(ddof=1) * np.sqrt(units)
+    p = 2 * stats.t.sf(abs(by_unit.sum()) / error, units - 1) if error > 0 else 0.0
+    apart = abs(value - LEVEL)
+    verdict: Verdict = "pass"
+    if p < 0.001 and apart > 0.03:
+        verdict = "fail"
+    elif p < 0.05 and apart > 0.01:
+        verdict = "warn"
+    text = f"Share of held-out {name} inside its 90 % predictive interval ({units} units)."
+    return Check(f"coverage {name}", verdict, value, LEVEL, text)

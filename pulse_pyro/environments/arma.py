@@ -1,0 +1,140 @@
+"""The synthetic environments of the paper: S is ARMA(2,2), W depends on its recent past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.signal import lfilter
+
+from pulse_pyro.arrays import Float, Float1, Float2, Float3, whole
+from pulse_pyro.environments.world import World
+from pulse_pyro.features import Features
+from pulse_pyro.history import History
+from pulse_pyro.summary import Lags, Summary, Window
+
+AR, MA = (0.75, -0.25), (0.65, 0.35)
+BURN_IN = 200
+
+
+@dataclass(frozen=True)
+class ArmaWorld:
+    """S_t ARMA(2,2) with N(0, s_sd^2) innovations; W_t = mean_of(x_t) + N(0, w_sd^2).
+
+    Attributes
+    ----------
+    summary : x_t, the part of the past of S that W depends on.
+    mean_of : E[W_t | x_t], (n, p) -> (n,).
+    features, theta : Phi, affine in w, and the true parameter.
+    lead : rows before the first scored round.
+    """
+
+    summary: Summary
+    mean_of: Callable[[Float2], Float1]
+    features: Features
+    theta: tuple[float, ...]
+    lead: int
+    s_sd: float = 0.1
+    w_sd: float = 0.1
+    reward_sd: float = 0.05
+
+    def archive(self, units: int, length: int, *, rng: np.random.Generator) -> History:
+        """Draw an archive; as online, the first ``lead`` rows of a unit have no W (NaN)."""
+        whole(units, "archive: units", 1)
+        whole(length, "archive: length", self.lead + 1)
+        s = self._series(units, length, rng)
+        w = self._mean(s) + self.w_sd * rng.standard_normal((units, length))
+        w[:, : self.lead] = np.nan
+        names = tuple(f"unit{i:05d}" for i in range(units))
+        seen = np.ones((units, length), dtype=np.bool_)
+        return History(s, w[..., None], seen, names, ("s",), ("w",))
+
+    def world(self, runs: int, horizon: int, *, rng: np.random.Generator) -> World:
+        """Draw ``horizon`` scored rounds per run, after ``lead`` rows that only fill lags."""
+        whole(runs, "world: runs", 1)
+        whole(horizon, "world: horizon", 1)
+        s = self._series(runs, self.lead + horizon, rng)
+        mean = self._mean(s)[:, self.lead :]
+        w = mean + self.w_sd * rng.standard_normal(mean.shape)
+        scored = s[:, self.lead :]
+        noise = self.reward_sd * rng.standard_normal(mean.shape)
+        return World(
+            s, self._phi(scored, w), self._phi(scored, mean), np.array(self.theta), noise,
+            self.features, self.lead,
+        )  # fmt: skip
+
+    def _series(self, runs: int, length: int, rng: np.random.Generator) -> Float3:
+        shocks = self.s_sd * rng.standard_normal((runs, length + BURN_IN))
+        path = lfilter([1.0, *MA], [1.0, *(-a for a in AR)], shocks, axis=1)
+        return np.ascontiguousarray(path[:, BURN_IN:, None])
+
+    def _mean(self, s: Float3) -> Float2:
+        x = self.summary(s)
+        return self.mean_of(x.reshape(-1, x.shape[-1])).reshape(s.shape[:2])
+
+    def _phi(self, s: Float3, w: Float2) -> Float:
+        rows = [
+            self.features(s.reshape(-1, 1), w.reshape(-1, 1), a)
+            for a in range(self.features.actions)
+        ]
+        return np.stack(rows, axis=1).reshape(*w.shape, len(rows), -1)
+
+
+def _main_phi(s: Float2, w: Float2, action: int) -> Float2:
+    out = np.empty((len(s), 4))
+    out[:, 0], out[:, 1], out[:, 2], out[:, 3] = 1.0, s[:, 0], w[:, 0], s[:, 0] * action
+    return out
+
+
+def _wa_phi(s: Float2, w: Float2, action: int) -> Float2:
+    out = np.empty((len(s), 4))
+    out[:, 0], out[:, 1], out[:, 2], out[:, 3] = 1.0, s[:, 0], w[:, 0], w[:, 0] * action
+    return out
+
+
+def _legacy_normal(count: int) -> Float1:
+    """The first numbers of the generator and seed the published experiments used."""
+    return np.random.RandomState(42).randn(count)
+
+
+def main_linear() -> ArmaWorld:
+    """W = b0 + b1 mean(S_t, S_{t-1}, S_{t-2}) + noise, Phi = (1, S, W, S*a).
+
+    W does not interact with the action: the best arm can be told from S alone.
+    """
+    return _main(lambda x: 0.0 * x)
+
+
+def main_nonlinear(rho: float = 4.0) -> ArmaWorld:
+    """Like :func:`main_linear` with sin(rho x) added to W, as the paper states it."""
+    return _main(lambda x: np.sin(rho * x))
+
+
+def _main(bend: Callable[[Float1], Float1]) -> ArmaWorld:
+    b0, b1, *theta = _legacy_normal(6)
+    return ArmaWorld(
+        Window(3, np.mean),
+        lambda x: b0 + b1 * x[:, 0] + bend(x[:, 0]),
+        Features(_main_phi, 2, ("1", "S", "W", "S*a")),
+        tuple(theta[:4]),
+        lead=2,
+    )
+
+
+def w_times_action(*, scale: float = 1.0, current: bool = True) -> ArmaWorld:
+    """W linear in 19 lags of S, Phi = (1, S, W, W*a), theta = (.1, .1, .1, scale).
+
+    The environment in which imputation matters: the best arm depends on W. ``current``: the lags
+    are S_t, ..., S_{t-18} (as in the published scripts) rather than S_{t-1}, ..., S_{t-19} (as in
+    the paper). Coefficients run from the oldest lag to the newest, and the first 20 rows only
+    fill the window: with these two readings the published baseline's regret comes out.
+    """
+    beta = _legacy_normal(20)
+    return ArmaWorld(
+        Lags(19, start=0 if current else 1),
+        lambda x: beta[0] + x @ beta[:0:-1],
+        Features(_wa_phi, 2, ("1", "S", "W", "W*a")),
+        (0.1, 0.1, 0.1, scale),
+        lead=20,
+    )

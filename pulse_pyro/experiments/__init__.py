@@ -1,0 +1,9 @@
+"""Published tables and figures, one module each, all on one runner."""
+
+from pulse_pyro.experiments.comparison import LINEAR, NONLINEAR
+from pulse_pyro.experiments.data_scale import SWEEP_N, SWEEP_T0
+from pulse_pyro.experiments.runner import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (LINEAR, NONLINEAR, SWEEP_N, SWEEP_T0)
+}

@@ -1,0 +1,219 @@
+"""Feature maps Phi((s, w), a) and their expectation under a law of the missing part w."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, whole
+from pulse_pyro.errors import FeatureError, SettingError
+from pulse_pyro.seeds import stream
+
+CHUNK = 2**21  # feature values in flight during Monte Carlo: 16 MiB
+
+
+class ConditionalLaw(Protocol):
+    """What calibration and policies ask of a law; any imputer can satisfy it."""
+
+    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
+        """Draw W given S_1:t at every t: (batch, time, s_dim) -> (size, batch, time, w_dim)."""
+
+    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
+        """Posterior draws of E[W | S_1:t]: (draws, batch, time, w_dim)."""
+
+
+@runtime_checkable
+class HasMean(Protocol):
+    """A law that knows E[W | S_1:t] in closed form."""
+
+    def mean(self, s: Float3) -> Float3:
+        """Return E[W | S_1:t]: (batch, time, s_dim) -> (batch, time, w_dim)."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Phi: one row of features per context and action.
+
+    Attributes
+    ----------
+    fn : (s (n, s_dim), w (n, w_dim), action) -> (n, d); it must treat rows one by one.
+    actions : number of actions K, numbered 0 .. K-1.
+    names : the d feature names.
+    """
+
+    fn: Callable[[Float2, Float2, int], Float2]
+    actions: int
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        whole(self.actions, "Features: actions", 2)
+        object.__setattr__(self, "names", tuple(self.names))
+        if not self.names:
+            raise SettingError("Features: names is empty; name each feature column.")
+
+    def __call__(self, s: Float2, w: Float2, action: int) -> Float2:
+        """Return Phi((s, w), action), (n, d), its shape and finiteness checked.
+
+        A row that is NaN because its s or w is NaN stays NaN: that round cannot be scored, and
+        the policy says so. NaN out of finite s and w is a fault of ``fn`` and is refused.
+        """
+        out = self.unchecked(s, w, action)
+        fault = ~np.isfinite(out)
+        if fault.any():
+            fault &= np.isfinite(s).all(-1, keepdims=True) & np.isfinite(w).all(-1, keepdims=True)
+        if fault.any():
+            row, column = np.argwhere(fault)[0]
+            raise FeatureError(
+                f"Features: {self.names[column]!r} is {out[row, column]} for action {action} "
+                f"at s={s[row]}, w={w[row]}; fn must be finite wherever s and w are."
+            )
+        return out
+
+    def unchecked(self, s: Float2, w: Float2, action: int) -> Float2:
+        """Return Phi((s, w), action), (n, d), with only its shape checked."""
+        out = np.asarray(self.fn(s, w, action), dtype=np.float64)
+        if out.shape != (len(s), len(self.names)):
+            raise FeatureError(
+                f"Features: fn returned shape {out.shape} for action {action} and {len(s)} rows; "
+                f"it must be ({len(s)}, {len(self.names)}), one column per name {self.names}."
+            )
+        return out
+
+    def involves_w(self, s: Float2, w: Float2) -> Bool:
+        """Tell which of the d coordinates change with w at the rows of s (n, s_dim), w (n, w_dim).
+
+        A coordinate that does not is observed: its imputation error is exactly 0.
+        """
+        usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
+        s, w = s[usable][:64], w[usable][:64]
+        moved = w + (np.abs(w) + 1.0) * stream(0, "involves").standard_normal(w.shape)
+        change = np.zeros(len(self.names), dtype=np.bool_)
+        for action in range(self.actions):
+            before, after = self.unchecked(s, w, action), self.unchecked(s, moved, action)
+            change |= (before != after).any(0)
+        return change
+
+    def affine_in_w(self, s: Float2, w: Float2) -> bool:
+        """Tell whether w -> Phi((s, w), a) is affine at the rows of s (n, s_dim), w (n, w_dim).
+
+        Compared at affine combinations of two w points, from half-way between them to 100 times
+        their distance away. Evidence, not proof: a kink beyond that reach goes unnoticed.
+        """
+        rng = stream(0, "affine")
+        usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
+        if not usable.any():
+            return False
+        s, w = s[usable][:64], w[usable][:64]
+        one = w + (np.abs(w) + 1.0) * rng.standard_normal(w.shape)
+        two = w - (np.abs(w) + 1.0) * rng.standard_normal(w.shape)
+        with np.errstate(all="ignore"):
+            for action in range(self.actions):
+                at_one, at_two = self.unchecked(s, one, action), self.unchecked(s, two, action)
+                for step in (0.5, -1.0, 3.0, 10.0, 100.0):
+                    value = self.unchecked(s, one + step * (two - one), action)
+                    line = at_one + step * (at_two - at_one)
+                    size = np.abs(at_one).max() + np.abs(at_two).max() + np.abs(line).max()
+                    if not np.abs(value - line).max() <= 1e-9 * (size + 1e-300):
+                        return False
+        return True
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Expected features phihat = E[Phi((S_t, W), a) | S_1:t] under a law.
+
+    Attributes
+    ----------
+    mean : (..., action, d).
+    mcse : Monte Carlo standard error, same shape; exactly 0 where ``exact``.
+    exact : Phi is affine in w and the law's mean is closed form.
+    size : Monte Carlo draws used (0 when exact).
+    """
+
+    mean: Float
+    mcse: Float
+    exact: bool
+    size: int
+
+
+def expected_features(
+    law: ConditionalLaw, features: Features, s: Float, *, size: int, rng: np.random.Generator
+) -> Expectation:
+    """Replace the unknown features by their expectation under the law, at all times at once.
+
+    Parameters
+    ----------
+    law : fitted law of W given S_1:t.
+    features : the map Phi.
+    s : (batch, time, s_dim) shared by all actions, or (batch, time, action, s_dim) with one
+        context per action (K candidate ads a round).
+    size : Monte Carlo draws, used only if Phi is not affine in w.
+    rng : source of the draws; ONE set of draws serves every action.
+
+    Returns
+    -------
+    Expectation with mean and mcse of shape (batch, time, action, d).
+
+    The standard error covers Monte Carlo error only, never the error of the law itself: that is
+    what calibration is for.
+    """
+    whole(size, "expected_features: size", 2)
+    s = np.asarray(s, dtype=np.float64)
+    per_action = s.ndim == 4
+    if s.ndim not in (3, 4) or (per_action and s.shape[2] != features.actions):
+        raise FeatureError(
+            f"expected_features: s must be (batch, time, s_dim) or (batch, time, "
+            f"{features.actions} actions, s_dim), but its shape is {s.shape}."
+        )
+    # an action's context series is a series of its own: fold actions into the batch
+    series = np.moveaxis(s, 2, 1).reshape(-1, s.shape[1], s.shape[-1]) if per_action else s
+    lead, k = s.shape[:2], features.actions
+
+    def by_action(values: Float, action: int) -> Float2:
+        """Pick the rows (batch * time, dim) that belong to an action."""
+        if per_action:
+            values = values.reshape(lead[0], k, *values.shape[1:])[:, action]
+        return values.reshape(-1, values.shape[-1])
+
+    def stacked(columns: list[Float2]) -> Float4:
+        return np.stack(columns, axis=1).reshape(*lead, k, -1)
+
+    probe = law.sample(series[:1], 2, rng=stream(0, "probe"))[0]
+    if isinstance(law, HasMean) and features.affine_in_w(
+        series[:1].reshape(-1, s.shape[-1]), probe.reshape(-1, probe.shape[-1])
+    ):
+        w = law.mean(series)
+        mean = stacked([features(by_action(series, a), by_action(w, a), a) for a in range(k)])
+        return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
+
+    draws = law.sample(series, size, rng=rng)
+    means, errors = [], []
+    for a in range(k):
+        mean, error = _monte_carlo(
+            features, by_action(series, a), np.stack([by_action(d, a) for d in draws]), a
+        )
+        means.append(mean)
+        errors.append(error)
+    return Expectation(stacked(means), stacked(errors), exact=False, size=size)
+
+
+def _monte_carlo(
+    features: Features, s: Float2, draws: Float3, action: int
+) -> tuple[Float2, Float2]:
+    """Average Phi over draws (size, n, w_dim): mean and standard error, (n, d) each."""
+    size, n, _ = draws.shape
+    mean = np.empty((n, len(features.names)))
+    error = np.empty_like(mean)
+    block = max(CHUNK // (size * len(features.names)), 1)
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        part = draws[:, rows]
+        tiled = np.broadcast_to(s[rows], (size, *s[rows].shape)).reshape(-1, s.shape[-1])
+        values = features(tiled, part.reshape(-1, part.shape[-1]), action)
+        values = values.reshape(size, -1, values.shape[-1])
+        mean[rows] = values.mean(0)
+        error[rows] = values.std(0, ddof=1) / np.sqrt(size)
+    return mean, error

@@ -1,0 +1,135 @@
+"""From a long data frame to the padded arrays of a History, every bad input named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.arrays import Array, Bool, Float2, Float3, Int
+from pulse_pyro.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+Grid = tuple[Float3, Float3, Bool, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def grid_from_frame(
+    frame: DataFrame, unit: str, time: str, observed: Sequence[str], missing: Sequence[str]
+) -> Grid:
+    """Return (s, w, seen, units, s_names, w_names) on the regular grid the times fall on."""
+    s_names, w_names = _names(frame, unit, time, observed, missing)
+    if len(frame) == 0:
+        raise DataError("from_frame: the frame has no rows.")
+    values = np.column_stack([_numeric(frame[name], name) for name in (*s_names, *w_names)])
+    units, code = _units(frame[unit], unit)
+    tick = _ticks(frame[time], time)
+    order = np.lexsort((tick, code))
+    code, tick, values = code[order], tick[order], values[order]
+    start = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    same = code[1:] == code[:-1]
+    gap = np.diff(tick)[same]
+    if (gap == 0).any():
+        at = order[np.flatnonzero(same & (np.diff(tick) == 0))[0] + 1]
+        raise DataError(
+            f"from_frame: {unit}={frame[unit].iloc[at]!r} has two rows at "
+            f"{time}={frame[time].iloc[at]!r}; aggregate or drop the duplicates first."
+        )
+    step = int(np.gcd.reduce(gap)) if len(gap) else 1
+    position = (tick - np.repeat(tick[start], np.diff(np.r_[start, len(tick)]))) // step
+    length = int(position.max()) + 1
+    if len(units) * length > max(50 * len(frame), 10**6):
+        raise DataError(
+            f"from_frame: {time} is irregular: its common step would need {len(units)} x {length} "
+            f"cells for {len(frame)} rows; number each unit's decision points 0, 1, 2, ... instead."
+        )
+    grid = np.full((len(units), length, values.shape[1]), np.nan)
+    grid[code, position] = values
+    seen = np.zeros((len(units), length), dtype=np.bool_)
+    seen[code, position] = True
+    split = len(s_names)
+    return grid[..., :split], grid[..., split:], seen, units, s_names, w_names
+
+
+def _names(
+    frame: DataFrame, unit: str, time: str, observed: Sequence[str], missing: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    columns = getattr(frame, "columns", None)
+    if columns is None:
+        raise DataError(
+            f"from_frame: a pandas DataFrame was expected, {type(frame).__name__} came."
+        )
+    s_names = (observed,) if isinstance(observed, str) else tuple(observed)
+    w_names = (missing,) if isinstance(missing, str) else tuple(missing)
+    if not s_names:
+        raise DataError("from_frame: observed is empty; name the columns that are seen online.")
+    if not w_names:
+        raise DataError(
+            "from_frame: missing is empty; name the columns only the archive has. If every "
+            "context column is seen online there is nothing to impute: use OFUL."
+        )
+    for name in (unit, time, *s_names, *w_names):
+        if name not in columns:
+            raise DataError(f"from_frame: there is no column {name!r}{nearest(name, columns)}")
+        if list(columns).count(name) > 1:
+            raise DataError(f"from_frame: column {name!r} stands twice in the frame; rename one.")
+    asked = [unit, time, *s_names, *w_names]
+    twice = sorted({name for name in asked if asked.count(name) > 1})
+    if twice:
+        raise DataError(f"from_frame: column {twice[0]!r} is asked for in two roles; one is meant.")
+    return s_names, w_names
+
+
+def _numeric(column: Series, name: str) -> Float2:
+    kind = getattr(column.dtype, "kind", "O")
+    if kind not in "biuf":
+        bad = next((v for v in column if not isinstance(v, int | float)), None)
+        raise DataError(
+            f"from_frame: column {name!r} must be numeric, but it holds {bad!r} ({column.dtype}); "
+            "convert it, or encode categories as 0/1 columns."
+        )
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isinf(values).any():
+        at = column.index[int(np.flatnonzero(np.isinf(values))[0])]
+        raise DataError(
+            f"from_frame: column {name!r} is infinite at row {at!r}; drop the row or use NaN."
+        )
+    if np.isnan(values).all():
+        raise DataError(f"from_frame: column {name!r} holds only NaN; leave it out.")
+    return values
+
+
+def _units(column: Series, name: str) -> tuple[tuple[str, ...], Int]:
+    if column.isna().any():
+        raise DataError(f"from_frame: the unit column {name!r} has a missing value.")
+    code, found = column.factorize()
+    labels = [str(label) for label in found]
+    if len(set(labels)) < len(labels):
+        raise DataError(
+            f"from_frame: two units of {name!r} read alike as text; make them distinct."
+        )
+    # sorted, so that shuffling the rows of the frame changes nothing, the split included
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[order] = np.arange(len(labels))
+    return tuple(labels[i] for i in order), rank[code]
+
+
+def _ticks(column: Series, name: str) -> Int:
+    if column.isna().any():
+        raise DataError(f"from_frame: the time column {name!r} has a missing value.")
+    kind = getattr(column.dtype, "kind", "O")
+    if kind not in "iufM":
+        raise DataError(
+            f"from_frame: time column {name!r} must hold integers or dates, but is {column.dtype}; "
+            "convert it with pandas.to_datetime or number the decision points."
+        )
+    values: Array = column.to_numpy()
+    if kind == "f" and not (np.isfinite(values).all() and (values == np.round(values)).all()):
+        raise DataError(
+            f"from_frame: time column {name!r} holds fractions; number the decision points of each "
+            "unit 0, 1, 2, ... or pass dates."
+        )
+    return values.astype(np.int64)

@@ -1,0 +1,177 @@
+"""The archive: full contexts (S, W) of many units over time, as padded arrays with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.arrays import Bool, Float2, Float3, Int
+from pulse_pyro.errors import DataError
+from pulse_pyro.frames import grid_from_frame
+from pulse_pyro.seeds import stream
+from pulse_pyro.summary import Summary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Complete regression rows of an archive: n rows, p inputs.
+
+    Attributes
+    ----------
+    x : (n, p) summary of the past of S, in the order of ``x_names``.
+    w : (n, w_dim) what is missing online.
+    unit, time : (n,) which unit and which step of it each row is.
+    dropped : how many existing rows were left out because x or w is not complete.
+    """
+
+    x: Float2
+    w: Float2
+    unit: Int
+    time: Int
+    x_names: tuple[str, ...]
+    dropped: int
+
+
+@dataclass(frozen=True)
+class History:
+    """Archive of units observed over time on a regular grid.
+
+    Attributes
+    ----------
+    s : (unit, time, s_dim) what is also seen online; NaN = not seen at that moment.
+    w : (unit, time, w_dim) what only the archive has; NaN = not recorded.
+    seen : (unit, time) the row exists (units may be shorter, or have gaps).
+    units, s_names, w_names : labels.
+
+    Step 0 is each unit's own first row: calendar dates of different units are not aligned.
+    """
+
+    s: Float3
+    w: Float3
+    seen: Bool
+    units: tuple[str, ...]
+    s_names: tuple[str, ...]
+    w_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        s, w = np.asarray(self.s, np.float64), np.asarray(self.w, np.float64)
+        seen = np.asarray(self.seen, np.bool_)
+        grid = (len(self.units), seen.shape[1] if seen.ndim == 2 else -1)
+        wanted = {
+            "seen": (seen.shape, grid),
+            "s": (s.shape, (*grid, len(self.s_names))),
+            "w": (w.shape, (*grid, len(self.w_names))),
+        }
+        for name, (came, shape) in wanted.items():
+            if came != shape:
+                raise DataError(f"History.{name} must have shape {shape}, but {came} came.")
+        if not self.s_names or not self.w_names or not self.units:
+            raise DataError("A History needs at least one unit, one S column and one W column.")
+        if np.isinf(s).any() or np.isinf(w).any():
+            raise DataError("History.s and .w must be finite or NaN, but an infinite value came.")
+        for name, array in (("s", s), ("w", w), ("seen", seen)):
+            view = array.view()
+            view.flags.writeable = False  # a stage's value never changes under the next stage
+            object.__setattr__(self, name, view)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: DataFrame,
+        *,
+        unit: str,
+        time: str,
+        observed: Sequence[str],
+        missing: Sequence[str],
+    ) -> History:
+        """Build an archive from a long data frame, one row per unit and time.
+
+        Parameters
+        ----------
+        frame : long table; its rows may come in any order.
+        unit, time : columns naming the unit and its time (integers or dates).
+        observed : columns that are also seen online (S); NaN = not seen at that moment.
+        missing : columns that only the archive has (W).
+
+        Times of all units must fall on one regular step (the greatest common divisor of the
+        gaps); a time that is absent is a gap, and lags that reach into it are NaN.
+        """
+        return cls(*grid_from_frame(frame, unit, time, observed, missing))
+
+    @property
+    def rows_seen(self) -> int:
+        """How many (unit, time) rows exist."""
+        return int(self.seen.sum())
+
+    def take(self, index: Sequence[int] | Int) -> History:
+        """Return the archive of the units at these positions."""
+        at = np.asarray(index, dtype=np.int64)
+        units = tuple(self.units[i] for i in at)
+        return History(self.s[at], self.w[at], self.seen[at], units, self.s_names, self.w_names)
+
+    def split(self, fit: float = 0.5, *, seed: int) -> tuple[History, History]:
+        """Split at random by unit into (fit, held_out); ``fit`` is the share of units to fit on."""
+        if len(self.units) < 2:
+            raise DataError(
+                f"split needs at least 2 units, but this archive has {len(self.units)}; rows of "
+                "one unit depend on each other, so it cannot be both fitted on and held out."
+            )
+        if not 0 < fit < 1:
+            raise DataError(f"split: fit must lie between 0 and 1, but {fit!r} came.")
+        order = stream(seed, "split").permutation(len(self.units))
+        first = min(max(round(fit * len(self.units)), 1), len(self.units) - 1)
+        return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
+
+    def rows(self, summary: Summary) -> Rows:
+        """Return the complete regression rows under a causal summary of the past.
+
+        Rows with a NaN in x (warm-up, gaps, unseen S) or in w are left out and counted: the fit
+        is a complete-case fit, valid when incompleteness does not depend on w given x.
+        """
+        x = summary(self.s)
+        keep = self.seen & np.isfinite(x).all(-1) & np.isfinite(self.w).all(-1)
+        if not keep.any():
+            raise DataError(
+                f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows "
+                f"per unit, and the longest unit has {int(self.seen.sum(1).max())}; use fewer lags "
+                "or longer units, and look for NaN in the S and W columns."
+            )
+        unit, time = np.nonzero(keep)
+        names = tuple(f"{s}.{part}" for part in summary.names for s in self.s_names)
+        whole = bool(keep.all())
+        return Rows(
+            x.reshape(-1, x.shape[-1]) if whole else x[keep],
+            self.w.reshape(-1, self.w.shape[-1]) if whole else self.w[keep],
+            unit, time, names, self.rows_seen - len(unit),
+        )  # fmt: skip
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per column: role, share of existing rows with a value, mean, sd, range."""
+        import pandas as pd
+
+        values = np.concatenate([self.s, self.w], axis=-1)[self.seen]
+        roles = ["seen online (S)"] * len(self.s_names) + ["archive only (W)"] * len(self.w_names)
+        frame = pd.DataFrame(values, columns=[*self.s_names, *self.w_names])
+        out = frame.agg(["mean", "std", "min", "max"]).T
+        out.insert(0, "present", frame.notna().mean())
+        out.insert(0, "role", roles)
+        return out.rename_axis("column")
+
+    def __repr__(self) -> str:
+        lengths = self.seen.sum(1)
+        return (
+            f"History: {len(self.units)} units, {self.rows_seen} rows "
+            f"({lengths.min()} to {lengths.max()} a unit)\n"
+            f"  seen online (S): {', '.join(self.s_names)}\n"
+            f"  archive only (W): {', '.join(self.w_names)}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"

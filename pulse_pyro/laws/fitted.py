@@ -1,0 +1,191 @@
+"""A fitted law: posterior draws as arrays, and what can be asked of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulse_pyro._pyro.card import ModelCard
+from pulse_pyro.arrays import Float, Float1, Float2, Float3, Float4, Int, whole
+from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from pulse_pyro.laws.law import Kernel, Law
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """How a law was fitted: engine, seed, rows used and left out, quality figures, losses."""
+
+    inference: str
+    seed: int
+    rows: int
+    dropped: int
+    quality: Mapping[str, float]
+    losses: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class FittedLaw:
+    """p^(W_t | S_1:t): the mixture over stored posterior draws of a law.
+
+    Attributes
+    ----------
+    law : the law that was fitted.
+    draws : global site -> (draw, *site shape), in the law's own units.
+    card : the contract check's findings (None after Exact, which runs no Pyro).
+    scaler, inputs : units, and the moments used to condition on unseen inputs.
+    record : engine, seed, quality.
+    fit_units : the units it has seen; calibration refuses to meet them again.
+
+    The law is as good as its model: nothing here checks that W given S really follows it.
+    """
+
+    law: Law
+    draws: Mapping[str, Float]
+    card: ModelCard | None
+    scaler: Scaler
+    inputs: GaussianInputs
+    record: FitRecord
+    fit_units: tuple[str, ...]
+    s_names: tuple[str, ...]
+    w_names: tuple[str, ...]
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Prediction in model units."""
+        if self.law.family is not None:
+            return self.law.family.kernel(self.draws)
+        from pulse_pyro._pyro.predict import PyroKernel
+
+        if self.card is None:
+            raise ModelError(f"{self.law.label}: a custom law cannot predict without its card.")
+        model = self.law.model_for(self.card.x_dim, self.card.w_dim)
+        return PyroKernel(model, self.draws, self.card)
+
+    @cached_property
+    def law_id(self) -> str:
+        """Fingerprint of the summary, the columns and every draw."""
+        digest = hashlib.sha256(repr((self.law.summary.names, self.s_names, self.w_names)).encode())
+        for name in sorted(self.draws):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(self.draws[name]).tobytes())
+        return digest.hexdigest()[:16]
+
+    def mean(self, s: Float3) -> Float3:
+        """Return E[W_t | S_1:t] at every t: (batch, time, s_dim) -> (batch, time, w_dim)."""
+        x = self._inputs(s)
+        return self._mean(self._filled(x)).reshape(*np.shape(s)[:-1], -1)
+
+    def mean_now(self, past: Float2) -> Float1:
+        """Return E[W_t | past] for the last row of past (memory, s_dim): (w_dim,)."""
+        x = self.law.summary.last(past)
+        if self._line is not None:
+            out: Float1 = self._line[0] + x @ self._line[1]
+            if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
+                return out
+        mean: Float1 = self._mean(self._filled(x[None]))[0]
+        return mean
+
+    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
+        """Return posterior draws of E[W_t | S_1:t]: (draws, batch, time, w_dim)."""
+        x = self.scaler.x_in(self._filled(self._inputs(s)))
+        out = self.scaler.w_out(self.kernel.mean_draws(x, self._pick(draws, rng)))
+        return out.reshape(draws, *np.shape(s)[:-1], -1)
+
+    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
+        """Draw W_t given S_1:t at every t: (size, batch, time, w_dim).
+
+        Each draw uses one posterior draw; unseen inputs are drawn given the seen ones.
+        """
+        return self._sample(self._inputs(s), size, rng).reshape(size, *np.shape(s)[:-1], -1)
+
+    def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
+        """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
+        return self._sample(self.law.summary.last(past)[None], size, rng)[:, 0]
+
+    def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
+        index = self._pick(size, rng)
+        if np.isnan(x).any():
+            self._filled(x[:1])  # refuses where the law cannot condition
+            x = self.inputs.draw(x, size, rng)
+        return self.scaler.w_out(self.kernel.sample(self.scaler.x_in(x), index, rng))
+
+    @cached_property
+    def _line(self) -> tuple[Float1, Float2] | None:
+        """Intercept (w_dim,) and slopes (p, w_dim) of E[W | x] in raw units, if it is affine."""
+        coef = getattr(self.kernel, "mean_coef", None)
+        if coef is None:
+            return None
+        slope = coef[1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
+        return self.scaler.w_out(coef[0]) - self.scaler.x_mean @ slope, slope
+
+    def _mean(self, x: Float2) -> Float2:
+        if self._line is not None:
+            return self._line[0] + x @ self._line[1]
+        units = self.scaler.x_in(x)
+        draws = self.kernel.mean_draws(units, np.arange(self.kernel.count))
+        return self.scaler.w_out(draws.mean(0))
+
+    def _inputs(self, s: Float3) -> Float2:
+        s = np.asarray(s, dtype=np.float64)
+        if s.ndim != 3 or s.shape[-1] != len(self.s_names):
+            raise DataError(
+                f"{self.law.label}: s must be (batch, time, {len(self.s_names)}) with columns "
+                f"{self.s_names}, but its shape is {s.shape}."
+            )
+        x = self.law.summary(s)
+        return x.reshape(-1, x.shape[-1])
+
+    def _filled(self, x: Float2) -> Float2:
+        """Condition on what is seen; exact for a law whose mean is affine in x."""
+        if not np.isnan(x).any():
+            return x
+        if self._line is None:
+            raise ModelError(
+                f"{self.law.label}: an input is NaN (not seen, or before the first row) and this "
+                "law cannot condition on what is left; score only rows whose inputs are complete."
+            )
+        return self.inputs.fill(x)
+
+    def _pick(self, size: int, rng: np.random.Generator) -> Int:
+        """Choose posterior draws: each equally often, in random order."""
+        whole(size, f"{self.law.label}: the number of draws", 1)
+        count = self.kernel.count
+        return np.concatenate([rng.permutation(count) for _ in range(-(-size // count))])[:size]
+
+    @property
+    def table(self) -> DataFrame:
+        """Posterior mean and sd of every scalar of every site, in the law's own units."""
+        import pandas as pd
+
+        rows: list[tuple[Any, ...]] = []
+        for name, value in self.draws.items():
+            flat = value.reshape(len(value), -1)
+            for i, (m, sd) in enumerate(zip(flat.mean(0), flat.std(0), strict=True)):
+                at = ",".join(map(str, np.unravel_index(i, value.shape[1:]))) if flat.size else ""
+                rows.append((f"{name}[{at}]" if value.ndim > 1 else name, m, sd))
+        return pd.DataFrame(rows, columns=["parameter", "mean", "sd"]).set_index("parameter")
+
+    def __repr__(self) -> str:
+        quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())
+        shapes = ", ".join(f"{k}{list(v.shape[1:])}" for k, v in self.draws.items())
+        return (
+            f"FittedLaw {self.law.label}: {', '.join(self.w_names)} given "
+            f"{', '.join(self.s_names)} ({', '.join(self.law.summary.names[:4])}"
+            f"{', ...' if len(self.law.summary.names) > 4 else ''})\n"
+            f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
+            f"{len(self.fit_units)} units, {self.record.dropped} incomplete rows left out\n"
+            f"  draws: {shapes}" + (f"\n  quality: {quality}" if quality else "")
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"

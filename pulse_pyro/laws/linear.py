@@ -1,0 +1,97 @@
+"""Bayesian linear lags: W_t linear in a summary of S_1:t, Gaussian or Student-t noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pulse_pyro._pyro.inference import Exact, Inference, Laplace
+from pulse_pyro.arrays import Float, Float2
+from pulse_pyro.errors import ModelError, SettingError
+from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.linear_exact import Conjugate, Flat, LinearKernel, exact_draws, gram
+from pulse_pyro.laws.linear_model import linear_model, reduced_model
+from pulse_pyro.summary import Lags, Summary
+
+Noise = Literal["normal", "student_t"]
+
+
+def linear_lags(
+    summary: int | Summary, *, noise: Noise = "normal", prior: Conjugate | Flat | None = None
+) -> Law:
+    """Return a Bayesian linear law of W_t given lags of S (or any other summary).
+
+    Parameters
+    ----------
+    summary : number of lags, the current S_t included, or a summary.
+    noise : "normal", or "student_t" with unknown degrees of freedom above 2.
+    prior : Conjugate() by default; Flat() is ordinary least squares (Exact only).
+
+    Several W are modelled jointly: matrix-normal inverse-Wishart, in triangular form (see
+    ``linear_exact``), so their residuals may be correlated. Exact for normal noise; Nuts, Svi and
+    Laplace fit the same model. Inputs that are NaN at prediction time are conditioned on the seen
+    ones. Not covered: residuals that depend on x or, within a unit, on each other.
+    """
+    if noise not in ("normal", "student_t"):
+        raise SettingError(f"linear_lags: noise must be 'normal' or 'student_t', {noise!r} came.")
+    if isinstance(prior, Flat) and noise != "normal":
+        raise SettingError("linear_lags: the Flat prior is least squares; it needs normal noise.")
+    seen = Lags(summary) if isinstance(summary, int) else summary
+    return Law(None, seen, "linear_lags", family=LinearFamily(noise, prior or Conjugate()))
+
+
+@dataclass(frozen=True)
+class LinearFamily:
+    """The conjugate shortcuts and NumPy prediction of the linear law."""
+
+    noise: Noise
+    prior: Conjugate | Flat
+
+    def spec(self) -> dict[str, Any]:
+        """Plain values that rebuild the law."""
+        prior = None if isinstance(self.prior, Flat) else asdict(self.prior)
+        return {"family": "linear_lags", "noise": self.noise, "prior": prior}
+
+    @staticmethod
+    def from_spec(spec: Mapping[str, Any]) -> LinearFamily:
+        """Rebuild from :meth:`spec`."""
+        prior = Flat() if spec["prior"] is None else Conjugate(**spec["prior"])
+        return LinearFamily(spec["noise"], prior)
+
+    @property
+    def default(self) -> Inference:
+        """Exact for normal noise, Laplace for Student-t."""
+        return Exact() if self.noise == "normal" else Laplace()
+
+    def model(self, p: int, w_dim: int) -> Callable[..., Any]:
+        """Return the Pyro model."""
+        return linear_model(p, w_dim, self._proper(), self.noise == "student_t")
+
+    def exact(self, x: Float2, w: Float2, how: Exact, rng: np.random.Generator) -> dict[str, Float]:
+        """Draw from the conjugate posterior."""
+        if self.noise != "normal":
+            raise ModelError(
+                "linear_lags: Exact() exists for normal noise only; for student_t use Laplace(), "
+                "Nuts() or Svi()."
+            )
+        _, moments = gram(x, w)
+        return exact_draws(moments, len(x), w.shape[1], self.prior, how.draws, rng)
+
+    def reduced(self, x: Float2, w: Float2) -> Callable[[], Any] | None:
+        """Gaussian likelihood through sufficient statistics."""
+        return reduced_model(x, w, self._proper()) if self.noise == "normal" else None
+
+    def kernel(self, draws: Mapping[str, Float]) -> LinearKernel:
+        """NumPy prediction."""
+        return LinearKernel(draws)
+
+    def _proper(self) -> Conjugate:
+        if isinstance(self.prior, Flat):
+            raise ModelError(
+                "linear_lags: the Flat prior is improper and fits with Exact() only; use "
+                "Conjugate() for Pyro engines."
+            )
+        return self.prior

@@ -1,0 +1,1 @@
+"""Policies: one batched linear core, thin shells around it."""

@@ -1,0 +1,249 @@
+"""The linear UCB core: immutable state, decide, update, and whole horizons at once.
+
+Ridge regression of rewards on the scored features:
+    Sigma_t = lambda I + sum phihat phihat',   theta_hat_t = Sigma_t^{-1} sum phihat R,
+    A_t = argmax_a phihat_{t,a}' theta_hat_{t-1} + sqrt(gamma_{t-1}) ||phihat_{t,a}||_{Sigma^{-1}}.
+Every array may carry one leading batch axis (runs); there is one code path.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro.arrays import Bool, Float, Float2, Int, positive, whole
+from pulse_pyro.errors import FeatureError, RewardError, SettingError
+from pulse_pyro.policies import kernels
+from pulse_pyro.radius import Radius, constant
+
+NO_ERROR: Float = np.zeros((0, 0, 0))
+NO_MASK: Bool = np.zeros((0, 0, 0), dtype=np.bool_)
+GREEDY = constant(0.0)  # an update has one arm: any radius will do
+
+
+class State(NamedTuple):
+    """What the policy has learned. Shapes without the optional leading batch axis.
+
+    precision, inverse : (d, d) Sigma_t and its inverse, kept by rank-one updates.
+    b, theta : (d,) sum of reward times features, and theta_hat_t.
+    sums : (5,) rounds, log det Sigma_t - d log lambda, sum e^2, sum e u / sqrt(1 + u^2), and the
+        largest relative drift of the inverse found at a re-factorisation (every 1,024 rounds).
+    ridge : lambda.
+    """
+
+    precision: Float
+    inverse: Float
+    b: Float
+    theta: Float
+    sums: Float
+    ridge: float
+
+    def copy(self) -> State:
+        """Return a state that shares no memory with this one."""
+        arrays = (self.precision, self.inverse, self.b, self.theta, self.sums)
+        return State._make((*(np.array(a) for a in arrays), self.ridge))
+
+    def one(self, run: int) -> State:
+        """Return a copy of a single run of a batched state."""
+        arrays = (self.precision, self.inverse, self.b, self.theta, self.sums)
+        return State._make((*(np.array(a[run]) for a in arrays), self.ridge))
+
+    @property
+    def rounds(self) -> Float:
+        """Rewards learned from."""
+        return self.sums[..., 0]
+
+    @property
+    def logdet(self) -> Float:
+        """Log det Sigma_t - d log lambda."""
+        return self.sums[..., 1]
+
+    @property
+    def drift(self) -> Float:
+        """Largest relative drift of the inverse found so far."""
+        return self.sums[..., 4]
+
+
+class Decision(NamedTuple):
+    """A scored choice; learning uses exactly these features.
+
+    action : chosen arm. x : (d,) its scored features. mean, width : (K,) theta_hat' x and
+    ||x||_{Sigma^{-1}} of each arm, NaN where not allowed. gamma : gamma_{t-1}. error : bound e_t
+    on |theta*'(phibar - phihat)| for the chosen arm. id : issued by a policy, -1 outside one.
+    """
+
+    action: Int | int
+    x: Float
+    mean: Float
+    width: Float
+    gamma: Float | float
+    error: Float | float
+    id: int = -1
+
+
+def init(dim: int, ridge: float, batch: tuple[int, ...] = ()) -> State:
+    """Return the state before any reward: Sigma_0 = ridge * I; batch is () or (runs,)."""
+    whole(dim, "init: dim", 1)
+    positive(ridge, "init: ridge")
+    if len(batch) > 1:
+        raise SettingError(f"init: batch must be () or (runs,), but {batch} came.")
+    eye = np.tile(np.eye(dim), (*batch, 1, 1))
+    zero = np.zeros((*batch, dim))
+    return State(eye * ridge, eye / ridge, zero, zero.copy(), np.zeros((*batch, 5)), float(ridge))
+
+
+def decide(
+    state: State, x: Float, radius: Radius, *, error: ArrayLike = 0.0, allowed: Bool | None = None
+) -> Decision:
+    """Choose an arm.
+
+    Parameters
+    ----------
+    state : from :func:`init` or :func:`update`.
+    x : (K, d) scored features of each arm, or (runs, K, d) for a batched state.
+    radius : rule for sqrt(gamma).
+    error : e_{t,a}, scalar or (K,) or (runs, K); only the chosen arm's is carried on.
+    allowed : (K,) or (runs, K) arms that may be played; all by default.
+
+    Raises FeatureError if an allowed arm's features are not finite: nothing is changed.
+    """
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    single = state.b.ndim == 1
+    if x.ndim != (2 if single else 3) or x.shape[-1] != state.b.shape[-1]:
+        raise FeatureError(
+            f"decide: features must be {'' if single else '(runs, '}(arms, {state.b.shape[-1]}), "
+            f"but their shape is {x.shape}."
+        )
+    xs = x[None, None] if single else x[:, None]
+    lead, _, arms, _ = xs.shape
+    mask = NO_MASK if allowed is None else _mask(allowed, lead, arms)
+    unknown = np.full((lead, 1, arms), np.nan)
+    batched = _batched(state)
+    action, root = _play(batched, xs, unknown, NO_ERROR, mask, radius)
+    action, root = action[:, 0], root[:, 0]
+    if (action < 0).any():
+        raise _refusal(xs[:, 0], mask, action)
+    chosen = xs[np.arange(lead), 0, action]
+    mean, width = np.empty((lead, arms)), np.empty((lead, arms))
+    kernels.scores(xs, batched.inverse, batched.theta, mean, width)
+    bound = _errors(error, lead, arms)[np.arange(lead), action]
+    out = (action, chosen, mean, width, root**2, bound)
+    return Decision._make((*(o[0] for o in out), -1)) if single else Decision(*out)
+
+
+def update(
+    state: State, decision: Decision, reward: ArrayLike, error: ArrayLike | None = None
+) -> State:
+    """Return the state after a reward; scalar, or (runs,) for a batched state.
+
+    ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later).
+    """
+    lead = _lead(state)
+    rewards = _column(reward, lead)
+    if not np.isfinite(rewards).all():
+        raise RewardError(f"update: the reward must be finite, but {reward!r} came.")
+    bound = decision.error if error is None else error
+    errors = _column(bound, lead)
+    x = np.ascontiguousarray(decision.x, dtype=np.float64).reshape(lead, 1, 1, -1)
+    new = state.copy()
+    _play(_batched(new), x, rewards, errors, NO_MASK, GREEDY)
+    return new
+
+
+def play_horizon(
+    x: Float, reward: Float, radius: Radius, *, ridge: float = 1.0,
+    error: Float | None = None, allowed: Bool | None = None,
+) -> tuple[Int, Float2, State]:  # fmt: skip
+    """Play all runs over the whole horizon; contexts must not depend on actions.
+
+    Parameters
+    ----------
+    x : (run, time, action, d) scored features.
+    reward : (run, time, action) the reward each arm would pay; NaN = the reward is lost.
+    radius, ridge : as in :func:`decide` and :func:`init`.
+    error, allowed : (run, time, action), or length 1 along run or time.
+
+    Returns
+    -------
+    action (run, time), -1 where a round's features were not finite and -2 where no arm was
+    allowed (such rounds teach nothing); gamma (run, time); the final State.
+    """
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    reward = np.ascontiguousarray(reward, dtype=np.float64)
+    if x.ndim != 4 or reward.shape != x.shape[:3]:
+        raise FeatureError(
+            f"play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
+            f"{x.shape} and {reward.shape} came."
+        )
+    runs, horizon, arms, dim = x.shape
+    bound = NO_ERROR if error is None else np.ascontiguousarray(error, dtype=np.float64)
+    mask = NO_MASK if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_)
+    for name, array in (("error", bound), ("allowed", mask)):
+        fits = array.ndim == 3 and array.shape[2] == arms
+        shared = fits and array.shape[0] in (1, runs) and array.shape[1] in (1, horizon)
+        if array.size and not shared:
+            raise SettingError(
+                f"play_horizon: {name} must be (run, time, action) = ({runs}, {horizon}, {arms}), "
+                f"or 1 along run or time, but its shape is {array.shape}."
+            )
+    if not np.isfinite(bound).all() or (bound < 0).any():
+        raise SettingError("play_horizon: error must be finite and >= 0.")
+    state = init(dim, ridge, (runs,))
+    action, root = _play(state, x, reward, bound, mask, radius)
+    return action, root**2, state
+
+
+def _play(
+    state: State, x: Float, reward: Float, error: Float, allowed: Bool, radius: Radius
+) -> tuple[Int, Float2]:
+    """Run the compiled loop on a batched state, changing its arrays in place."""
+    action, root = np.empty(x.shape[:2], np.int64), np.empty(x.shape[:2])
+    kernels.play(
+        x, reward, error, allowed, radius.kind, radius.array, state.ridge, *state[:5], action, root
+    )
+    return action, root
+
+
+def _lead(state: State) -> int:
+    return 1 if state.b.ndim == 1 else len(state.b)
+
+
+def _batched(state: State) -> State:
+    """Give a single state a batch axis of length 1, sharing its memory."""
+    if state.b.ndim == 2:
+        return state
+    arrays = (state.precision, state.inverse, state.b, state.theta, state.sums)
+    return State._make((*(a[None] for a in arrays), state.ridge))
+
+
+def _mask(allowed: Bool, lead: int, arms: int) -> Bool:
+    mask = np.asarray(allowed, dtype=np.bool_)
+    if mask.shape not in ((arms,), (lead, arms)):
+        raise SettingError(f"decide: allowed must have {arms} entries, but it is {mask.shape}.")
+    return np.array(np.broadcast_to(mask, (lead, arms)))[:, None]
+
+
+def _column(value: ArrayLike, lead: int) -> Float:
+    return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), (lead,)))[:, None, None]
+
+
+def _errors(error: ArrayLike, lead: int, arms: int) -> Float:
+    values = np.asarray(error, dtype=np.float64)
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise SettingError(f"decide: the error bound must be finite and >= 0, but {error!r} came.")
+    return np.broadcast_to(values, (lead, arms))
+
+
+def _refusal(x: Float, mask: Bool, action: Int) -> FeatureError:
+    run = int(np.flatnonzero(action < 0)[0])
+    if action[run] == -2:
+        return FeatureError("decide: no arm is allowed this round; allow at least one.")
+    open_arms = mask[run, 0][:, None] if mask.size else True
+    bad = np.argwhere(~np.isfinite(x[run]) & open_arms)
+    where = f"arm {bad[0][0]}, feature {bad[0][1]}" if len(bad) else "the scores overflow"
+    return FeatureError(
+        f"decide: this round is refused because a feature is not finite ({where}); nothing was "
+        "learned, and the next round can be played as usual."
+    )

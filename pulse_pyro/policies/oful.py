@@ -1,0 +1,52 @@
+"""Baselines that do not impute: the linear core on what is seen.
+
+``oful_features`` is properly specified: every observed coordinate of Phi, or, where these do not
+tell the arms apart, every observed column with its action interaction. ``oful_paper_features`` is
+the published baseline (1, S a), which drops the main effect of S.
+"""
+
+import numpy as np
+
+from pulse_pyro.arrays import Float, Float3, Float4
+from pulse_pyro.errors import SettingError
+from pulse_pyro.features import Features
+
+
+def oful_features(features: Features, s: Float3) -> Float4:
+    """Return observed features (run, time, action, d') for s (run, time, s_dim)."""
+    rows = s.reshape(-1, s.shape[-1])
+    blank = np.zeros((len(rows), _w_dim(features, rows)))
+    observed = ~features.involves_w(rows, blank)
+    phi = np.stack([features(rows, blank, a)[:, observed] for a in range(features.actions)], axis=1)
+    if phi.size and (phi != phi[:, :1]).any():
+        return phi.reshape(*s.shape[:2], features.actions, -1)
+    return interactions(s, features.actions)
+
+
+def interactions(x: Float3, actions: int) -> Float4:
+    """Return (1, x, 1[a = k], 1[a = k] x for k = 1 .. K-1): (run, time, p) -> (.., action, d')."""
+    base = np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1)
+    width = base.shape[-1]
+    out = np.zeros((*x.shape[:-1], actions, actions * width))
+    out[..., :, :width] = base[..., None, :]
+    for k in range(1, actions):
+        out[..., k, k * width : (k + 1) * width] = base
+    return out
+
+
+def oful_paper_features(s: Float3, actions: int) -> Float4:
+    """Return (1, S a), as published: (run, time, s_dim) -> (run, time, action, 1 + s_dim)."""
+    arm: Float = np.arange(actions, dtype=np.float64)[:, None]
+    scaled = s[..., None, :] * arm
+    return np.concatenate([np.ones((*scaled.shape[:-1], 1)), scaled], axis=-1)
+
+
+def _w_dim(features: Features, rows: Float) -> int:
+    """Find how many missing columns fn expects, by asking it."""
+    for w_dim in range(1, 65):
+        try:
+            features.unchecked(rows[:1], np.zeros((1, w_dim)), 0)
+        except IndexError:
+            continue
+        return w_dim
+    raise SettingError("oful_features: fn accepts no w of 1 to 64 columns.")

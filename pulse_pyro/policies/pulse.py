@@ -1,0 +1,217 @@
+"""PULSE-UCB for one decision at a time: see S, act, learn when the reward arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, whole
+from pulse_pyro.errors import DataError, FeatureError, RewardError, SettingError
+from pulse_pyro.features import Features
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.policies import kernels
+from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, Decision, State, init
+from pulse_pyro.radius import Radius
+from pulse_pyro.seeds import stream
+
+
+class PulseUCB:
+    """UCB on features whose missing part is replaced by its expectation under a fitted law.
+
+    Parameters
+    ----------
+    law : p^(W_t | S_1:t).
+    features : Phi; the arms are 0 .. features.actions - 1.
+    radius : rule for sqrt(gamma_t); its ``corrected`` form carries the guarantee, see there.
+    ridge : lambda > 0.
+    size : Monte Carlo draws a round, used only if Phi is not affine in w.
+    seed : of those draws.
+
+    Each unit's past of S is kept here (as many rows as the law looks at), so ``act`` takes only
+    what is seen now. Rewards may come late, out of order or never: a decision keeps the features
+    it was scored with until its reward is learned or it is forgotten.
+
+    The regret guarantee is against the best policy that sees only S; no policy can recover what
+    the missing W would have told.
+    """
+
+    def __init__(
+        self, law: FittedLaw, features: Features, radius: Radius, *, ridge: float = 1.0,
+        size: int = 256, seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.law, self.features, self.radius = law, features, radius
+        self._size = whole(size, "PulseUCB: size", 2)
+        self._rng = stream(seed, "pulse")
+        self._state = init(len(features.names), ridge, (1,))
+        self._params = radius.array
+        self._past: dict[str, Float] = {}
+        self._open: dict[int, Decision] = {}
+        self._issued = 0
+        self._affine: bool | None = None
+        arms, dim = features.actions, len(features.names)
+        self._x = np.empty((1, 1, arms, dim))
+        self._unknown = np.full((1, 1, arms), np.nan)
+        self._reward, self._error = np.empty((1, 1, 1)), np.empty((1, 1, 1))
+        self._action, self._root = np.empty((1, 1), np.int64), np.empty((1, 1))
+
+    @property
+    def state(self) -> State:
+        """A copy of what has been learned so far."""
+        return self._state.one(0)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Ids of decisions whose reward has not come yet."""
+        return tuple(self._open)
+
+    def act(
+        self, s: ArrayLike, *, unit: str = "", allowed: ArrayLike | None = None,
+        error: ArrayLike = 0.0,
+    ) -> Decision:  # fmt: skip
+        """Observe S_t and choose.
+
+        Parameters
+        ----------
+        s : (s_dim,) what is seen now, NaN = not seen; or (K, s_dim), one context per arm.
+        unit : whose time goes on by one step; pasts of different units are kept apart.
+        allowed : (K,) arms that may be played; all by default.
+        error : e_{t,a}, scalar or (K,): bound on |theta*'(phibar - phihat)|.
+
+        Raises FeatureError, and learns nothing, if the round cannot be scored; S_t stays in the
+        unit's past and the next round can be played as usual.
+        """
+        past = self._push(np.asarray(s, dtype=np.float64), unit)
+        mask = NO_MASK if allowed is None else self._mask(allowed)
+        bound = self._bound(error)
+        x = self._expected(past)
+        kernels.play(
+            x, self._unknown, NO_ERROR, mask, self.radius.kind, self._params, self._state.ridge,
+            *self._state[:5], self._action, self._root,
+        )  # fmt: skip
+        action = int(self._action[0, 0])
+        if action < 0:
+            raise self._refusal(action, x, unit)
+        mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
+        kernels.scores(x, self._state.inverse, self._state.theta, mean, width)
+        gamma = float(self._root[0, 0]) ** 2
+        e = bound if isinstance(bound, float) else float(bound[action])
+        decision = Decision(
+            action, x[0, 0, action].copy(), mean[0], width[0], gamma, e, self._issued
+        )
+        self._open[self._issued] = decision
+        self._issued += 1
+        return decision
+
+    def learn(self, decision: Decision | int, reward: float) -> None:
+        """Learn the reward of an open decision (or its id), using the features it was scored with.
+
+        A reward that is not finite, or that belongs to no open decision (a duplicate, say), is
+        refused and changes nothing.
+        """
+        key = decision.id if isinstance(decision, Decision) else int(decision)
+        found = self._open.get(key)
+        if found is None:
+            known = 0 <= key < self._issued
+            why = "its reward was learned or forgotten before" if known else "it was never issued"
+            raise RewardError(f"learn: decision {key} is not open: {why}; nothing was changed.")
+        value = float(reward)
+        if not np.isfinite(value):
+            raise RewardError(
+                f"learn: the reward of decision {key} must be finite, but {reward!r} came; nothing "
+                "was changed, and the decision stays open."
+            )
+        self._reward[:], self._error[:] = value, found.error
+        kernels.play(
+            found.x.reshape(1, 1, 1, -1), self._reward, self._error, NO_MASK, self.radius.kind,
+            self._params, self._state.ridge, *self._state[:5], self._action, self._root,
+        )  # fmt: skip
+        del self._open[key]
+
+    def forget(self, decisions: Iterable[Decision | int]) -> None:
+        """Drop open decisions whose reward will never come."""
+        for decision in decisions:
+            self._open.pop(decision.id if isinstance(decision, Decision) else int(decision), None)
+
+    def _push(self, s: Float, unit: str) -> Float:
+        """Append S_t to the unit's past, (memory, s_dim), or (K, memory, s_dim) per arm."""
+        s_dim, arms = len(self.law.s_names), self.features.actions
+        if s.shape not in ((s_dim,), (arms, s_dim)):
+            raise DataError(
+                f"act: s must be ({s_dim},) for columns {self.law.s_names}, or ({arms}, {s_dim}) "
+                f"with one context per arm, but its shape is {s.shape}."
+            )
+        if np.isinf(s).any():
+            raise DataError(f"act: s holds an infinite value ({s}); use NaN for not seen.")
+        past = self._past.get(unit)
+        if past is None:
+            past = np.full((*s.shape[:-1], self.law.law.summary.memory, s_dim), np.nan)
+            self._past[unit] = past
+        if past.ndim != s.ndim + 1:
+            raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
+        past[..., :-1, :] = past[..., 1:, :]
+        past[..., -1, :] = s
+        return past
+
+    def _expected(self, past: Float) -> Float:
+        """Fill phihat, (1, 1, K, d), for the last row of the past."""
+        shared = past.ndim == 2
+        if self._affine is None:
+            rows = past[-1:] if shared else past[:, -1]
+            first: Float2 = past if shared else past[0]
+            w = self.law.sample_now(first, len(rows), rng=stream(0, "probe"))
+            seen = np.isfinite(rows).all()
+            affine = self.features.affine_in_w(rows, w)
+            if not seen:
+                return self._fill(past, affine=False)  # judge affinity on a row that is seen
+            self._affine = affine
+        return self._fill(past, self._affine)
+
+    def _fill(self, past: Float, affine: bool) -> Float:
+        w: Float2 | None = None
+        for a in range(self.features.actions):
+            own: Float2 = past if past.ndim == 2 else past[a]
+            if w is None or past.ndim == 3:
+                w = self._law_now(own, affine)
+            if len(w) == 1:  # exact; the kernel notices what is not finite
+                self._x[0, 0, a] = self.features.unchecked(own[-1:], w, a)[0]
+            else:
+                s = np.repeat(own[-1:], len(w), axis=0)
+                self._x[0, 0, a] = self.features(s, w, a).mean(0)
+        return self._x
+
+    def _law_now(self, past: Float2, affine: bool) -> Float2:
+        """Return E[W_t], (1, w_dim), or draws of W_t, (size, w_dim)."""
+        if affine:
+            return self.law.mean_now(past)[None]
+        return self.law.sample_now(past, self._size, rng=self._rng)
+
+    def _mask(self, allowed: ArrayLike) -> Bool:
+        mask = np.asarray(allowed, dtype=np.bool_)
+        if mask.shape != (self.features.actions,):
+            raise SettingError(
+                f"act: allowed must have {self.features.actions} entries, but it is {mask.shape}."
+            )
+        return np.array(mask[None, None])
+
+    def _bound(self, error: ArrayLike) -> float | Float1:
+        if isinstance(error, float) and 0.0 <= error < np.inf:
+            return error
+        values = np.asarray(error, dtype=np.float64)
+        if values.shape not in ((), (self.features.actions,)):
+            raise SettingError(f"act: error must be a number or one per arm, it is {values.shape}.")
+        if not np.isfinite(values).all() or (values < 0).any():
+            raise SettingError(f"act: error must be finite and >= 0, but {error!r} came.")
+        return float(values) if values.ndim == 0 else values
+
+    def _refusal(self, action: int, x: Float, unit: str) -> FeatureError:
+        if action == -2:
+            return FeatureError("act: no arm is allowed this round; allow at least one.")
+        bad = np.argwhere(~np.isfinite(x[0, 0]))
+        arm, j = bad[0] if len(bad) else (0, 0)
+        return FeatureError(
+            f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: feature "
+            f"{self.features.names[j]!r} of arm {arm} is {x[0, 0, arm, j]}, because what it needs "
+            "of S was not seen; nothing was learned, and the next round can be played as usual."
+        )

@@ -1,0 +1,144 @@
+"""Confidence radii sqrt(gamma_t): constant, as printed in the paper, and corrected.
+
+The ball {theta : ||theta - theta_hat_t||_{Sigma_t} <= sqrt(gamma_t)} is what PULSE-UCB is
+optimistic over. All radii are one compiled function of running sums, so kernels and Python share
+one formula. Theoretical radii are conservative: a small constant often plays better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from pulse_pyro.arrays import Float1, positive
+from pulse_pyro.errors import SettingError
+
+CONSTANT, PAPER, CORRECTED = 0, 1, 2
+
+
+@njit(cache=True, error_model="numpy")
+def sqrt_gamma(
+    kind: int, p: Float1, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float,
+    sum_tri: float,
+) -> float:  # fmt: skip
+    """Return sqrt(gamma_t) after ``rounds`` updates; see the constructors for the formulas."""
+    if kind == CONSTANT:
+        return p[0]
+    if kind == PAPER:
+        noise, delta, bound = p[0], p[1], p[2]
+        t = max(rounds, 1)
+        grown = math.log(4.0 * t * t / delta) + dim * math.log(
+            1.0 + rounds * bound * bound / (dim * ridge)
+        )
+        bias = 3.0 * dim * dim * sum_e2 / 4.0  # e = 2 sqrt(D), so sum D = sum e^2 / 4
+        return math.sqrt(3.0 * ridge + 6.0 * (noise + 2.0) ** 2 * grown + bias)
+    size, sigma, delta = p[0], p[1], p[2]
+    if rounds == 0:
+        return math.sqrt(ridge) * size  # theta_hat_0 = 0: exact, no noise yet
+    noise_part = sigma * math.sqrt(logdet + 2.0 * math.log(1.0 / delta))
+    return math.sqrt(ridge) * size + noise_part + min(math.sqrt(sum_e2), sum_tri)
+
+
+@dataclass(frozen=True)
+class Radius:
+    """A rule for sqrt(gamma_t); make one with constant(), paper() or corrected()."""
+
+    name: str
+    kind: int
+    params: tuple[float, ...]
+
+    def at(
+        self, *, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float = 0.0,
+        sum_tri: float = 0.0,
+    ) -> float:  # fmt: skip
+        """Return sqrt(gamma_t).
+
+        Parameters
+        ----------
+        dim, ridge : d and lambda.
+        rounds : t, the number of rewards learned from.
+        logdet : log det Sigma_t - d log lambda.
+        sum_e2, sum_tri : sum of e^2 and of e u / sqrt(1 + u^2) over those rounds.
+        """
+        return float(sqrt_gamma(self.kind, self.array, dim, ridge, rounds, logdet, sum_e2, sum_tri))
+
+    @property
+    def array(self) -> Float1:
+        """Parameters as the compiled function wants them."""
+        return np.array(self.params)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{p:g}' for p in self.params)})"
+
+
+def constant(alpha: float) -> Radius:
+    """sqrt(gamma_t) = alpha, what the paper's experiments ran (alpha = 2). No guarantee."""
+    return Radius("constant", CONSTANT, (positive(alpha, "constant: alpha", zero=True),))
+
+
+def paper(*, noise_sd: float, delta: float = 0.05, feature_bound: float = 1.0) -> Radius:
+    """The radius as printed, with its index slip mended (D_tau in the sum, not D_t).
+
+    gamma_t = 3 lambda + 6 (sd + 2)^2 [log(4 t^2 / delta) + d log(1 + t B^2 / (d lambda))]
+              + 3 d^2 sum_{tau <= t} D_tau,   max(t, 1) in the first log; D = (e / 2)^2.
+
+    Assumes ||theta*|| <= 1 and rewards in [-1, 1]. Valid for d >= 4, about 5 times too wide.
+    """
+    params = (
+        positive(noise_sd, "paper: noise_sd", zero=True),
+        _level(delta, "paper"),
+        positive(feature_bound, "paper: feature_bound"),
+    )
+    return Radius("paper", PAPER, params)
+
+
+def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
+    """The radius we stand behind (the corrected theorem).
+
+    sqrt(gamma_t) = sqrt(lambda) S + sigma sqrt(logdet_t + 2 log(1 / delta)) + B_t,
+    B_t = min{ sqrt(sum e^2), sum e u / sqrt(1 + u^2) },   gamma_0 = lambda S^2.
+
+    Parameters
+    ----------
+    sigma : sub-Gaussian scale of reward minus its mean given S_1:t: half the reward's range, or
+        sqrt(noise variance + variance of theta' Phi given S); see :func:`noise_scale`.
+    delta : the ball may miss theta* with probability delta, plus that of the error bounds e.
+    theta_bound : S >= ||theta*||.
+
+    Holds for all t at once, late rewards included. It cannot check S, sigma, that the e handed
+    to the policy bound the law's error, nor that W_t given S_1:t is free of the earlier W.
+    """
+    params = (
+        positive(theta_bound, "corrected: theta_bound"),
+        positive(sigma, "corrected: sigma", zero=True),
+        _level(delta, "corrected"),
+    )
+    return Radius("corrected", CORRECTED, params)
+
+
+def noise_scale(
+    *, low: float | None = None, high: float | None = None, reward_sd: float = 0.0,
+    context_sd: float = 0.0,
+) -> float:  # fmt: skip
+    """Return sigma: (high - low) / 2 for bounded rewards, else sqrt(reward_sd^2 + context_sd^2).
+
+    ``context_sd`` is the sub-Gaussian scale of theta*' Phi(Y_t, a) given S_1:t; for affine Phi and
+    Gaussian residuals of W it is S max_a ||M_a C_W^(1/2)||.
+    """
+    if low is not None and high is not None:
+        return positive(high - low, "noise_scale: high - low") / 2.0
+    if low is not None or high is not None:
+        raise SettingError("noise_scale: give both low and high, or neither.")
+    return math.hypot(
+        positive(reward_sd, "noise_scale: reward_sd", zero=True),
+        positive(context_sd, "noise_scale: context_sd", zero=True),
+    )
+
+
+def _level(delta: float, where: str) -> float:
+    if not 0 < delta < 1:
+        raise SettingError(f"{where}: delta must lie between 0 and 1, but {delta!r} came.")
+    return float(delta)

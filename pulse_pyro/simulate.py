@@ -1,0 +1,191 @@
+"""Measure agents against each other on the same contexts, noise and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro.environments.world import World
+from pulse_pyro.errors import FeatureError, SettingError, nearest
+from pulse_pyro.features import ConditionalLaw, expected_features
+from pulse_pyro.policies.linear import play_horizon
+from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
+from pulse_pyro.radius import Radius, constant
+from pulse_pyro.seeds import stream
+from pulse_pyro.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+PUBLISHED = constant(2.0)  # what every published synthetic run used
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The linear core on given features.
+
+    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d, or None.
+    """
+
+    name: str
+    x: Float4
+    radius: Radius = PUBLISHED
+    ridge: float = 1.0
+    error: Float3 | None = None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An agent that does not learn: actions (run, time) laid down beforehand."""
+
+    name: str
+    action: Int
+
+
+def pulse(
+    world: World, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
+    radius: Radius = PUBLISHED, size: int = 256, seed: int = 0,
+) -> Agent:  # fmt: skip
+    """PULSE-UCB with one law for all runs, or one per run (each with its own archive)."""
+    if not isinstance(law, Sequence):
+        found = expected_features(
+            law, world.features, world.s, size=size, rng=stream(seed, "pulse")
+        )
+        return Agent(name, found.mean[:, world.lead :], radius)
+    if len(law) != len(world.s):
+        raise SettingError(f"pulse: {len(law)} laws came for {len(world.s)} runs; one per run.")
+    x = np.empty(world.phi.shape)
+    for r, each in enumerate(law):
+        found = expected_features(
+            each, world.features, world.s[r : r + 1], size=size, rng=stream(seed, "pulse", r)
+        )
+        x[r] = found.mean[0, world.lead :]
+    return Agent(name, x, radius)
+
+
+def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL on every observed feature, properly specified."""
+    return Agent("oful", oful_features(world.features, world.s[:, world.lead :]), radius)
+
+
+def oful_lags(world: World, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL on a summary of S and its action interactions: learns the imputation online."""
+    x = summary(world.s)[:, world.lead :]
+    return Agent("oful_lags", interactions(x, world.features.actions), radius)
+
+
+def oful_paper(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """The published OFUL baseline, features (1, S a)."""
+    s = world.s[:, world.lead :]
+    return Agent("oful_paper", oful_paper_features(s, world.features.actions), radius)
+
+
+def oful_full(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL that sees W: the best any imputation can hope for."""
+    return Agent("oful_full", world.phi, radius)
+
+
+def cond_oracle(world: World) -> Fixed:
+    """Knows theta* and E[Phi | S_1:t], not W: its full-context regret is the information gap."""
+    return Fixed("cond_oracle", world.mean_cond.argmax(-1))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Noise-free cumulative regret of each agent, of both kinds.
+
+    Attributes
+    ----------
+    names : agents, in order.
+    action : (agent, run, time); negative where a round could not be scored.
+    regret, regret_cond : (agent, run, time) cumulative, against the best arm given the full
+        context and given S alone. Their expected difference is the same for every policy:
+        sum_t J_t, what no policy that sees only S can earn.
+    info_gap : (run,) realised full-context regret of the best policy that sees only S.
+    """
+
+    names: tuple[str, ...]
+    action: Int
+    regret: Float3
+    regret_cond: Float3
+    info_gap: Float1
+
+    def of(self, name: str) -> Float2:
+        """Cumulative full-context regret (run, time) of one agent."""
+        if name not in self.names:
+            raise SettingError(f"Run.of: there is no agent {name!r}{nearest(name, self.names)}")
+        found: Float2 = self.regret[self.names.index(name)]
+        return found
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per agent: final regret of both kinds with standard errors over runs."""
+        import pandas as pd
+
+        final, cond = self.regret[..., -1], self.regret_cond[..., -1]
+        return pd.DataFrame(
+            {
+                "regret": final.mean(1),
+                "se": _se(final),
+                "regret_cond": cond.mean(1),
+                "se_cond": _se(cond),
+                "info_gap": self.info_gap.mean(),
+                "runs": final.shape[1],
+                "refused": (self.action < 0).sum((1, 2)),
+            },
+            index=pd.Index(self.names, name="agent"),
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw mean cumulative regret with a band of one standard error over runs."""
+        from pulse_pyro.plots import regret_curves
+
+        return regret_curves(self, ax)
+
+    def __repr__(self) -> str:
+        best = self.table["regret_cond"].drop("cond_oracle", errors="ignore").idxmin()
+        head = f"Run: lowest conditional regret: {best}"
+        return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html(float_format="{:.4g}".format)
+
+
+def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
+    """Play every agent on the same world.
+
+    Contexts do not depend on actions, so each agent's whole horizon is handed to the compiled
+    loop at once. Rounds with a feature that is not finite are refused, counted and cost nothing.
+    """
+    names = tuple(agent.name for agent in agents)
+    if not agents or len(set(names)) < len(names):
+        raise SettingError(f"simulate needs at least one agent and distinct names, not {names}.")
+    action = np.stack([_actions(world, agent) for agent in agents])
+    gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
+    full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
+    cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
+    return Run(names, action, full, cond, gap)
+
+
+def _actions(world: World, agent: Agent | Fixed) -> Int:
+    if isinstance(agent, Fixed):
+        return agent.action
+    if agent.x.shape[:3] != world.phi.shape[:3]:
+        raise FeatureError(
+            f"simulate: agent {agent.name!r} has features {agent.x.shape}, but the world is "
+            f"(run, time, action) = {world.phi.shape[:3]}."
+        )
+    action, _, _ = play_horizon(
+        agent.x, world.reward, agent.radius, ridge=agent.ridge, error=agent.error
+    )
+    return action
+
+
+def _se(values: Float2) -> Float1:
+    runs = values.shape[1]
+    return values.std(1, ddof=1) / np.sqrt(runs) if runs > 1 else np.full(len(values), np.nan)

@@ -1,0 +1,171 @@
+"""Causal summaries of the past of S: what a law is allowed to look at.
+
+A summary maps (..., time, s_dim) to (..., time, p) and row t depends on rows <= t only. Each name
+of a summary is one causal filter applied to every S column, so p = len(names) * s_dim and the
+columns run (name 1 of every S column, name 2 of every S column, ...).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pulse_pyro.arrays import Float, Int, whole
+from pulse_pyro.errors import SettingError
+
+
+class Summary(Protocol):
+    """Anything with names, a memory, and a causal call."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per filter; p = len(names) * s_dim."""
+
+    @property
+    def memory(self) -> int:
+        """How many rows, the current one included, row t looks at."""
+
+    def __call__(self, s: Float) -> Float:
+        """Map (..., time, s_dim) to (..., time, p); rows before the start count as NaN."""
+
+    def last(self, past: Float) -> Float:
+        """Return the last row of ``self(past)`` alone, (p,), for past (memory, s_dim)."""
+
+
+@dataclass(frozen=True)
+class Lags:
+    """The values S_{t-start}, ..., S_{t-start-count+1}.
+
+    ``Lags(19)`` includes the current S_t; ``Lags(19, start=1)`` begins with S_{t-1}.
+    """
+
+    count: int
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        whole(self.count, "Lags: count", 1)
+        whole(self.start, "Lags: start", 0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """lag0, lag1, ..."""
+        return tuple(f"lag{self.start + j}" for j in range(self.count))
+
+    @property
+    def memory(self) -> int:
+        """Rows looked at."""
+        return self.start + self.count
+
+    def __call__(self, s: Float) -> Float:
+        """Map (..., time, s_dim) to (..., time, count * s_dim)."""
+        padded, index = _windows(s, self.memory)
+        columns = index[:, : self.count][:, ::-1]
+        return padded[..., columns, :].reshape(*s.shape[:-1], self.count * s.shape[-1])
+
+    def last(self, past: Float) -> Float:
+        """Return the newest row: (memory, s_dim) -> (p,)."""
+        return past[: -self.memory - 1 : -1][self.start :].ravel()
+
+
+@dataclass(frozen=True)
+class Window:
+    """A NumPy reduction of the last ``count`` rows, e.g. ``Window(3, np.mean)``.
+
+    ``fn(windows, axis=-2)`` is handed (..., count, s_dim) and must return (..., s_dim). It never
+    gets to see a later row, so it cannot break causality.
+    """
+
+    count: int
+    fn: Callable[..., Float]
+
+    def __post_init__(self) -> None:
+        whole(self.count, "Window: count", 1)
+        if not callable(self.fn):
+            raise SettingError(f"Window: fn must be a function, but {self.fn!r} came.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The function's name and the window's length."""
+        return (f"{getattr(self.fn, '__name__', 'fn')}{self.count}",)
+
+    @property
+    def memory(self) -> int:
+        """Rows looked at."""
+        return self.count
+
+    def __call__(self, s: Float) -> Float:
+        """Map (..., time, s_dim) to (..., time, s_dim)."""
+        padded, index = _windows(s, self.count)
+        out = np.asarray(self.fn(padded[..., index, :], axis=-2), dtype=np.float64)
+        if out.shape != s.shape:
+            raise SettingError(
+                f"Window: fn returned shape {out.shape} for windows of {self.count} rows of "
+                f"{s.shape}; it must reduce axis -2 only."
+            )
+        return out
+
+    def last(self, past: Float) -> Float:
+        """Return the newest row: (memory, s_dim) -> (p,)."""
+        return np.asarray(self.fn(past[-self.count :], axis=-2), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The current row S_t alone."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The single name "now"."""
+        return ("now",)
+
+    @property
+    def memory(self) -> int:
+        """One row."""
+        return 1
+
+    def __call__(self, s: Float) -> Float:
+        """Return s itself."""
+        return s
+
+    def last(self, past: Float) -> Float:
+        """Return the newest row, (s_dim,)."""
+        row: Float = past[-1]
+        return row
+
+
+@dataclass(frozen=True, init=False)
+class Stack:
+    """Several summaries side by side: ``Stack(Lags(3), Window(7, np.mean))``."""
+
+    parts: tuple[Summary, ...]
+
+    def __init__(self, *parts: Summary) -> None:
+        if not parts:
+            raise SettingError("Stack needs at least one summary.")
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in order."""
+        return tuple(name for part in self.parts for name in part.names)
+
+    @property
+    def memory(self) -> int:
+        """The longest memory of the parts."""
+        return max(part.memory for part in self.parts)
+
+    def __call__(self, s: Float) -> Float:
+        """Map (..., time, s_dim) to (..., time, p)."""
+        return np.concatenate([part(s) for part in self.parts], axis=-1)
+
+    def last(self, past: Float) -> Float:
+        """Return the newest row: (memory, s_dim) -> (p,)."""
+        return np.concatenate([part.last(past) for part in self.parts])
+
+
+def _windows(s: Float, count: int) -> tuple[Float, Int]:
+    """Return NaN-padded s and the (time, count) indices of each row's window, oldest first."""
+    padded = np.full((*s.shape[:-2], s.shape[-2] + count - 1, s.shape[-1]), np.nan)
+    padded[..., count - 1 :, :] = s
+    return padded, np.arange(s.shape[-2])[:, None] + np.arange(count)

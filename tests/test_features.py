@@ -1,0 +1,218 @@
+import numpy as np
+import pytest
+
+from pulse_pyro import features as module
+from pulse_pyro.errors import FeatureError, SettingError
+from pulse_pyro.features import Features, expected_features
+from tests.stat import assert_mean
+
+S = np.linspace(-2.0, 2.0, 24).reshape(2, 12, 1)
+
+
+class Sampler:
+    """W_t = 1 + 2 (S_1 + ... + S_t) + sd * noise; it can only be sampled."""
+
+    def __init__(self, sd=0.0):
+        self.sd, self.sizes = sd, []
+
+    def _centre(self, s):
+        return 1 + 2 * np.cumsum(s[..., :1], axis=-2)
+
+    def sample(self, s, size, *, rng):
+        self.sizes.append(size)
+        return self._centre(s) + self.sd * rng.standard_normal((size, *s.shape[:-1], 1))
+
+    def mean_draws(self, s, draws, *, rng):
+        return np.broadcast_to(self._centre(s), (draws, *s.shape[:-1], 1))
+
+
+class Gaussian(Sampler):
+    def mean(self, s):
+        return self._centre(s)
+
+
+def phi(fn, names=("x",), actions=2):
+    return Features(lambda s, w, a: np.column_stack(fn(s[:, 0], w[:, 0], a)), actions, names)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+SQUARE = phi(lambda s, w, a: [w**2])
+MIXED = phi(lambda s, w, a: [0 * s + 1, s, w, a * w, s * w], names=tuple("abcde"))
+
+
+def expected(law, features, s=S, size=20, seed=0):
+    return expected_features(law, features, s, size=size, rng=rng(seed))
+
+
+AFFINE = {
+    "affine": lambda s, w, a: [3 - 2 * w],
+    "constant in w": lambda s, w, a: [s**2],
+    "zero": lambda s, w, a: [0 * w],
+    "w times action": lambda s, w, a: [w * a],
+    "w times s": lambda s, w, a: [s * w + np.exp(s)],
+    "large offset": lambda s, w, a: [1e6 + w],
+    "small slope": lambda s, w, a: [1e-8 * w],
+}
+CURVED = {
+    "quadratic": lambda s, w, a: [w**2],
+    "clipped": lambda s, w, a: [np.clip(w, -1, 1)],
+    "loosely clipped": lambda s, w, a: [np.clip(w, -20, 20)],
+    "abs": lambda s, w, a: [np.abs(w)],
+    "threshold": lambda s, w, a: [np.where(w > 0.5, 1.0, 0.0)],
+    "odd": lambda s, w, a: [w**3],
+    "not defined everywhere": lambda s, w, a: [np.log(w)],
+    "curved in one action": lambda s, w, a: [w if a == 0 else w**2],
+    "slightly curved": lambda s, w, a: [s * w + 1e-3 * np.sin(w)],
+}
+
+
+@pytest.mark.parametrize("name", [*AFFINE, *CURVED])
+def test_affinity_in_w_is_detected(name):
+    features = phi((AFFINE | CURVED)[name])
+    s, w = rng(1).standard_normal((2, 40, 1))
+    assert features.affine_in_w(s, w) == (name in AFFINE)
+
+
+def test_a_small_kink_is_seen_next_to_a_column_of_large_numbers():
+    features = phi(lambda s, w, a: [1e12 * s, w > 0.5], names=("big", "small"))
+    s, w = rng(1).standard_normal((2, 40, 1))
+    assert not features.affine_in_w(s, w)
+
+
+def test_affine_features_are_expected_exactly():
+    found = expected(Gaussian(sd=5.0), MIXED)
+    w = 1 + 2 * np.cumsum(S[..., 0], axis=1)
+    s = S[..., 0]
+    for a in range(2):
+        columns = np.stack([np.ones_like(s), s, w, a * w, s * w], axis=-1)
+        np.testing.assert_allclose(found.mean[:, :, a], columns, rtol=1e-13)
+    assert found.exact
+    assert found.size == 0
+    assert found.mean.shape == found.mcse.shape == (2, 12, 2, 5)
+    assert not found.mcse.any()
+
+
+def test_a_law_that_can_only_be_sampled_is_averaged():
+    found = expected(Sampler(sd=1.0), MIXED, size=400)
+    assert not found.exact
+    assert found.size == 400
+    same_w = expected(Sampler(sd=1.0), MIXED, s=np.zeros((500, 1, 1)), size=50)
+    assert_mean(same_w.mean[:, 0, 1, 2], 1.0)
+
+
+def test_a_squared_gaussian_has_its_known_mean_and_error():
+    sd, size, centre = 1.5, 40, np.array([1 + 2 * 0.5, 1 + 2 * 0.3])
+    s = np.tile([[0.5], [-0.2]], (2000, 1, 1))
+    found = expected(Gaussian(sd), SQUARE, s=s, size=size)
+    assert not found.exact
+    assert_mean(found.mean[:, :, 0, 0], centre**2 + sd**2)
+    assert_mean(found.mcse[:, :, 0, 0] ** 2, (2 * sd**4 + 4 * centre**2 * sd**2) / size)
+
+
+def test_one_set_of_draws_serves_every_action():
+    law = Gaussian(sd=1.0)
+    found = expected(law, phi(lambda s, w, a: [w**2], actions=5), size=30)
+    assert law.sizes.count(30) == 1
+    for a in range(1, 5):
+        np.testing.assert_array_equal(found.mean[:, :, a], found.mean[:, :, 0])
+
+
+def test_one_generator_state_gives_one_answer():
+    one, two, other = (expected(Gaussian(1.0), SQUARE, seed=seed).mean for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).all()
+
+
+def test_chunks_do_not_change_the_answer(monkeypatch):
+    whole = expected(Gaussian(1.0), SQUARE)
+    monkeypatch.setattr(module, "CHUNK", 60)
+    parts = expected(Gaussian(1.0), SQUARE)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(parts.mcse, whole.mcse, rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_each_action_may_have_a_context_series_of_its_own(power):
+    s = rng(2).standard_normal((2, 5, 3, 1))
+    features = phi(lambda s, w, a: [s, (a + 1) * w**power], names=("s", "w"), actions=3)
+    found = expected(Gaussian(sd=0.0), features, s=s)
+    assert found.exact == (power == 1)
+    np.testing.assert_allclose(found.mean[..., 0], s[..., 0], rtol=1e-13)
+    w = 1 + 2 * np.cumsum(s[..., 0], axis=1)
+    np.testing.assert_allclose(found.mean[..., 1], [1, 2, 3] * w**power, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        np.array([-1.0, 1.0]).reshape(2, 1, 1),
+        np.where(np.arange(100) < 90, -1.0, 1.0).reshape(1, 100, 1),
+        np.array([-1.0, 1.0]).reshape(1, 1, 2, 1),
+    ],
+    ids=["another series", "a late time", "another action's context"],
+)
+def test_features_that_are_curved_only_at_some_contexts_are_not_called_affine(s):
+    found = expected(Gaussian(sd=1.0), phi(lambda s, w, a: [np.where(s > 0, w**2, w)]), s=s)
+    assert not found.exact
+
+
+def test_a_map_that_only_takes_possible_w_is_averaged():
+    class Coin(Gaussian):
+        def sample(self, s, size, *, rng):
+            return rng.integers(0, 2, (size, *s.shape[:-1], 1)).astype(float)
+
+    look_up = Features(lambda s, w, a: np.eye(2)[w[:, 0].astype(int)], 2, ("tails", "heads"))
+    found = expected(Coin(), look_up, s=np.zeros((500, 1, 1)))
+    assert_mean(found.mean[:, 0, 0], 0.5)
+
+
+@pytest.mark.parametrize("features", [MIXED, phi(lambda s, w, a: [w**2, s])], ids=["exact", "mc"])
+def test_an_unseen_s_stays_nan_and_touches_nothing_else(features):
+    features = Features(features.fn, 2, features.names if features is MIXED else ("x", "s"))
+    s = S.copy()
+    s[1, -1] = np.nan
+    holed, full = expected(Gaussian(0.5), features, s=s), expected(Gaussian(0.5), features)
+    assert np.isnan(holed.mean[1, -1, :, 1]).all()
+    holed.mean[1, -1] = full.mean[1, -1]
+    np.testing.assert_array_equal(holed.mean, full.mean)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_is_laid_at_the_door_of_fn(value):
+    features = phi(lambda s, w, a: [s, np.where(w > 0, a * value, w)], names=("ok", "bad"))
+    features = Features(lambda s, w, a: np.nan_to_num(features.fn(s, w, a)) if a == 0
+                        else features.fn(s, w, a), 2, ("ok", "bad"))  # fmt: skip
+    with pytest.raises(FeatureError, match=f"'bad' is {value} for action 1"):
+        expected(Gaussian(1.0), features)
+
+
+@pytest.mark.parametrize("fn", [lambda s, w, a: w[:, 0], lambda s, w, a: np.hstack([w, w, w])])
+def test_a_wrong_shape_is_refused(fn):
+    with pytest.raises(FeatureError, match=r"fn returned shape .* it must be \(\d+, 2\)"):
+        expected(Gaussian(), Features(fn, 2, ("x", "y")))
+
+
+@pytest.mark.parametrize("actions", [1, 0, -1, 2.0, True, "2"])
+def test_fewer_than_two_actions_are_refused(actions):
+    with pytest.raises(SettingError, match="Features: actions"):
+        Features(SQUARE.fn, actions, ("x",))
+
+
+def test_features_without_names_are_refused():
+    with pytest.raises(SettingError, match="names is empty"):
+        Features(SQUARE.fn, 2, ())
+
+
+@pytest.mark.parametrize("size", [1, 0, 2.5])
+def test_too_few_draws_are_refused(size):
+    with pytest.raises(SettingError, match="size"):
+        expected(Gaussian(), SQUARE, size=size)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 3, 5, 1), (1, 2, 3, 2, 1)])
+def test_contexts_of_a_wrong_shape_are_refused(shape):
+    with pytest.raises(FeatureError, match="s must be"):
+        expected(Gaussian(), SQUARE, s=np.zeros(shape))
