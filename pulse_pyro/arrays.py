@@ -1,11 +1,11 @@
-"""Array type names used in signatures, and the two checks every boundary needs."""
+"""Array type names used in signatures, and the checks of plain numbers."""
 
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from pulse_pyro.errors import PulseError, SettingError
+from pulse_pyro.errors import SettingError
 
 Float: TypeAlias = NDArray[np.float64]
 Float1: TypeAlias = NDArray[np.float64]  # the digit is the number of axes
@@ -17,28 +17,12 @@ Int: TypeAlias = NDArray[np.int64]
 Array: TypeAlias = NDArray[Any]
 
 
-def as_float(
-    value: ArrayLike, what: str, ndim: tuple[int, ...], error: type[PulseError] = SettingError
-) -> Float:
-    """Return ``value`` as float64 with one of the allowed numbers of axes; infinities refused.
-
-    NaN passes: it means "not seen" in S. Callers that cannot use NaN check for it themselves.
-    """
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as cause:
-        raise error(f"{what} must be numeric, but {type(value).__name__} came: {cause}.") from cause
-    if array.ndim not in ndim:
-        wanted = " or ".join(str(n) for n in ndim)
-        raise error(f"{what} must have {wanted} axes, but its shape is {array.shape}.")
-    if np.isinf(array).any():
-        raise error(f"{what} holds an infinite value; drop the row or mark it NaN (not seen).")
-    return array
-
-
 def positive(value: float, what: str, *, zero: bool = False) -> float:
     """Return a finite float > 0 (or >= 0), or say which argument is off."""
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as cause:
+        raise SettingError(f"{what} must be a number, but {value!r} came.") from cause
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
         bound = ">= 0" if zero else "> 0"
         raise SettingError(f"{what} must be a finite number {bound}, but {value!r} came.")

@@ -39,7 +39,7 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
     (calibration must recognise them), rows of data are not.
     """
     target = Path(path)
-    if target.exists() and not (target / "manifest.json").exists():
+    if target.exists() and not _is_ours(target):
         raise BundleError(f"save_law: {target} exists and is not a saved law; choose another path.")
     arrays = {f"draw.{name}": value for name, value in fitted.draws.items()}
     scaler, inputs = fitted.scaler, fitted.inputs
@@ -78,9 +78,16 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         (aside / "arrays.npz").write_bytes(packed.getvalue())
         (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
         aside.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        aside.rename(target)
+        if target.exists():  # the old law stays whole until the new one is complete
+            target.rename(old := aside.with_name(aside.name + ".old"))
+            try:
+                aside.rename(target)
+            except OSError:
+                old.rename(target)
+                raise
+            shutil.rmtree(old)
+        else:
+            aside.rename(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
@@ -99,7 +106,7 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     law = _law(manifest, model, Path(path))
     card = None if manifest["card"] is None else _card(manifest["card"])
     if law.family is None:
-        card = _matching_card(law, card, manifest)
+        card = _matching_card(law, card, arrays["input_mean"])
     scaler = Scaler(*(arrays[name] for name in PARTS[:4]))
     inputs = GaussianInputs(arrays["input_mean"], arrays["input_cov"])
     draws = {name[5:]: value for name, value in arrays.items() if name.startswith("draw.")}
@@ -113,6 +120,15 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     return fitted
 
 
+def _is_ours(path: Path) -> bool:
+    """Tell a saved law, even a damaged one, from any other folder."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and {"seal", "law_id", "arrays"} <= set(manifest)
+
+
 def _seal(manifest: dict[str, Any]) -> str:
     body = {key: value for key, value in manifest.items() if key != "seal"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -120,7 +136,7 @@ def _seal(manifest: dict[str, Any]) -> str:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Float]]:
     try:
-        text = (path / "manifest.json").read_text()
+        text = (path / "manifest.json").read_bytes()
         packed = (path / "arrays.npz").read_bytes()
     except OSError as cause:
         raise BundleError(
@@ -158,6 +174,11 @@ def _law(manifest: dict[str, Any], model: Law | None, path: Path) -> Law:
                 "load_law(path, model=law)."
             )
         return Law(None, summary, manifest["name"], family=LinearFamily.from_spec(spec))
+    if not isinstance(model, Law):
+        raise BundleError(
+            f"load_law: model must be the Law it was made with, Law(model, summary), but "
+            f"{type(model).__name__} came."
+        )
     kept = model.family.spec() if model.family is not None else {"family": "custom"}
     if kept != spec or _summary_spec(model.summary) != manifest["summary"]:
         raise BundleError(
@@ -205,24 +226,27 @@ def _card(saved: dict[str, Any]) -> ModelCard:
     return ModelCard(**{**saved, "sites": sites})
 
 
-def _matching_card(law: Law, card: ModelCard | None, manifest: dict[str, Any]) -> ModelCard:
+def _matching_card(law: Law, card: ModelCard | None, x_mean: Float) -> ModelCard:
     from pulse_pyro._pyro.contract import check_model
 
     if card is None:
         raise BundleError("load_law: the bundle holds a custom law without its model card.")
     model = law.model_for(card.x_dim, card.w_dim)
     try:
-        now = check_model(model, np.zeros((8, card.x_dim)), np.zeros((8, card.w_dim)), law.label)
+        now = check_model(model, np.tile(x_mean, (8, 1)), np.zeros((8, card.w_dim)), law.label)
     except PulseError as cause:
         raise BundleError(f"load_law: the law passed does not run: {cause}") from cause
     before, after = _fingerprint(card), _fingerprint(now)
     if before != after:
         raise BundleError(
-            f"load_law: the law passed has sites {after}, but {manifest['name'] or 'the law'} was "
-            f"saved with {before}."
+            f"load_law: {law.label} has sites {after}, but the law was saved with {before}."
         )
     return card
 
 
 def _fingerprint(card: ModelCard) -> list[tuple[str, str, tuple[int, ...], str]]:
-    return [(s.name, s.kind, s.event_shape, s.distribution) for s in card.sites]
+    # rows of the check are arbitrary; a global site's batch shape is the model's own
+    return [
+        (s.name, s.kind, s.shape if s.kind == "global" else s.event_shape, s.distribution)
+        for s in card.sites
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.bundle import save_law
 from pulse_pyro.diagnostics import Diagnostics, diagnose
-from pulse_pyro.environments.arma import ArmaWorld, w_times_action
+from pulse_pyro.environments.arma import w_times_action
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear import linear_lags
@@ -43,7 +43,9 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     out = Path(folder)
     environment = w_times_action()
     steps = bar(total=5, label="demo")
-    _write_archive(environment, out / "archive.csv", seed)
+    made = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
+    out.mkdir(parents=True, exist_ok=True)
+    made.to_frame().to_csv(out / "archive.csv", index=False)
     history = History.from_frame(
         pd.read_csv(out / "archive.csv"), unit="unit", time="time", observed=["s"], missing=["w"]
     )
@@ -80,17 +82,6 @@ def results(run: Run, diagnostics: Diagnostics, verdict: str) -> dict[str, objec
         "checks": diagnostics.table.reset_index().to_dict("records"),
         "agents": run.table.reset_index().to_dict("records"),
     }
-
-
-def _write_archive(environment: ArmaWorld, path: Path, seed: int) -> None:
-    import pandas as pd
-
-    made = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    units = [name for name in made.units for _ in range(LENGTH)]
-    columns = {"unit": units, "time": list(range(LENGTH)) * UNITS}
-    values = {"s": made.s.ravel(), "w": made.w.ravel()}
-    pd.DataFrame(columns | values).to_csv(path, index=False)
 
 
 def _verdict(diagnostics: Diagnostics, run: Run) -> str:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 Verdict = Literal["pass", "warn", "fail", "info"]
 RANK: tuple[Verdict, ...] = ("info", "pass", "warn", "fail")
 LEVEL = 0.9  # of the predictive intervals that are checked
-LIMITS = {"r_hat": (1.01, 1.05), "divergences": (0.0, 10.0), "pareto_k": (0.5, 0.7)}  # warn, fail
+LIMITS = {  # warn above the first, fail above the second
+    "r_hat": (1.01, 1.05),
+    "divergences": (0.0, 10.0),
+    "pareto_k": (0.5, 0.7),
+    "improper": (0.0, 0.0),
+}
 
 
 @dataclass(frozen=True)
@@ -97,12 +102,12 @@ def _predictions(
     # whole units, as many as keep the draws within about 400 MB
     most = max(2, 50_000_000 // (size * usable.shape[1] * len(held_out.w_names)))
     s, usable, w = held_out.s[:most], usable[:most], held_out.w[:most]
-    draws = fitted.sample(np.nan_to_num(s), size, rng=rng)
+    draws = fitted.sample(s, size, rng=rng)[:, usable]
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    inside = ((low <= w) & (w <= high)).astype(np.float64)
+    inside = np.full(w.shape, np.nan)
+    inside[usable] = (low <= w[usable]) & (w[usable] <= high)
     gaps = ~usable[..., None]
-    mean = fitted.mean(np.nan_to_num(s))
-    return tuple(np.where(gaps, np.nan, array) for array in (w, mean, inside))  # type: ignore[return-value]
+    return np.where(gaps, np.nan, w), np.where(gaps, np.nan, fitted.mean(s)), inside
 
 
 def _quality(name: str, value: float) -> Check:
@@ -113,6 +118,7 @@ def _quality(name: str, value: float) -> Check:
     text = {
         "r_hat": "Chains agree if this is near 1.",
         "divergences": "Steps the sampler could not follow; it may have missed a region.",
+        "improper": "Directions the rows do not span: draws carry no uncertainty there.",
         "pareto_k": "Above 0.7 the Gaussian approximation of the posterior cannot be trusted.",
     }[name]
     return Check(name, verdict, value, fail, text)

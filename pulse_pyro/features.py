@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, whole
-from pulse_pyro.errors import FeatureError, SettingError
+from pulse_pyro.errors import FeatureError, PulseError, SettingError
 from pulse_pyro.seeds import stream
 
+REACH = (0.5, -1.0, 3.0, -10.0, 100.0)  # how far from w a feature map is probed
 CHUNK = 2**21  # feature values in flight during Monte Carlo: 16 MiB
 
 
@@ -27,7 +28,11 @@ class ConditionalLaw(Protocol):
 
 @runtime_checkable
 class HasMean(Protocol):
-    """A law that knows E[W | S_1:t] in closed form."""
+    """A law that knows E[W | S_1:t]; ``exact_mean`` tells whether in closed form."""
+
+    @property
+    def exact_mean(self) -> bool:
+        """Whether :meth:`mean` carries no Monte Carlo error."""
 
     def mean(self, s: Float3) -> Float3:
         """Return E[W | S_1:t]: (batch, time, s_dim) -> (batch, time, w_dim)."""
@@ -50,7 +55,8 @@ class Features:
 
     def __post_init__(self) -> None:
         whole(self.actions, "Features: actions", 2)
-        object.__setattr__(self, "names", tuple(self.names))
+        names = (self.names,) if isinstance(self.names, str) else tuple(self.names)
+        object.__setattr__(self, "names", names)
         if not self.names:
             raise SettingError("Features: names is empty; name each feature column.")
 
@@ -85,43 +91,65 @@ class Features:
     def involves_w(self, s: Float2, w: Float2) -> Bool:
         """Tell which of the d coordinates change with w at the rows of s (n, s_dim), w (n, w_dim).
 
-        A coordinate that does not is observed: its imputation error is exactly 0.
+        A coordinate that does not is observed: its imputation error is exactly 0. Evidence from
+        moves of w in both directions, near and far, at every row; without a usable row, or where
+        fn cannot be evaluated, a coordinate counts as involving w.
         """
+        moved = np.ones(len(self.names), dtype=np.bool_)
         usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
-        s, w = s[usable][:64], w[usable][:64]
-        moved = w + (np.abs(w) + 1.0) * stream(0, "involves").standard_normal(w.shape)
-        change = np.zeros(len(self.names), dtype=np.bool_)
+        if not usable.any():
+            return moved
+        s, w = s[usable], w[usable]
+        moved[:] = False
         for action in range(self.actions):
-            before, after = self.unchecked(s, w, action), self.unchecked(s, moved, action)
-            change |= (before != after).any(0)
-        return change
+            before = self.unchecked(s, w, action)
+            for reach in REACH:
+                after = self._probe(s, w + reach * (np.abs(w) + 1.0), action)
+                moved |= True if after is None else (before != after).any(0)
+        return moved
 
     def affine_in_w(self, s: Float2, w: Float2) -> bool:
-        """Tell whether w -> Phi((s, w), a) is affine at the rows of s (n, s_dim), w (n, w_dim).
+        """Tell whether w -> Phi((s, w), a) is affine at every row of s (n, s_dim), w (n, w_dim).
 
-        Compared at affine combinations of two w points, from half-way between them to 100 times
-        their distance away. Evidence, not proof: a kink beyond that reach goes unnoticed.
+        Compared, coordinate by coordinate, at affine combinations of two points around w, up to
+        100 times their distance away. Evidence, not proof: a kink beyond that reach, or at an s
+        that is not among the rows, goes unnoticed.
         """
-        rng = stream(0, "affine")
         usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
         if not usable.any():
             return False
-        s, w = s[usable][:64], w[usable][:64]
+        s, w = s[usable], w[usable]
+        rng = stream(0, "affine")
         one = w + (np.abs(w) + 1.0) * rng.standard_normal(w.shape)
         two = w - (np.abs(w) + 1.0) * rng.standard_normal(w.shape)
-        with np.errstate(all="ignore"):
-            for action in range(self.actions):
-                at_one, at_two = self.unchecked(s, one, action), self.unchecked(s, two, action)
-                for step in (0.5, -1.0, 3.0, 10.0, 100.0):
-                    value = self.unchecked(s, one + step * (two - one), action)
+        for action in range(self.actions):
+            at_one, at_two = self._probe(s, one, action), self._probe(s, two, action)
+            if at_one is None or at_two is None:
+                return False
+            for step in REACH:
+                value = self._probe(s, one + step * (two - one), action)
+                if value is None:
+                    return False
+                with np.errstate(all="ignore"):  # a probe may overflow: then it is not affine
                     line = at_one + step * (at_two - at_one)
-                    size = np.abs(at_one).max() + np.abs(at_two).max() + np.abs(line).max()
-                    if not np.abs(value - line).max() <= 1e-9 * (size + 1e-300):
-                        return False
+                    size = np.abs(at_one).max(0) + np.abs(at_two).max(0) + np.abs(line).max(0)
+                    close = np.abs(value - line).max(0) <= 1e-9 * size
+                if not close.all():
+                    return False
         return True
 
+    def _probe(self, s: Float2, w: Float2, action: int) -> Float2 | None:
+        """Evaluate at a w that may be impossible: None where fn cannot cope."""
+        try:
+            with np.errstate(all="ignore"):
+                return self.unchecked(s, w, action)
+        except PulseError:
+            raise
+        except Exception:
+            return None
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Expectation:
     """Expected features phihat = E[Phi((S_t, W), a) | S_1:t] under a law.
 
@@ -181,13 +209,11 @@ def expected_features(
     def stacked(columns: list[Float2]) -> Float4:
         return np.stack(columns, axis=1).reshape(*lead, k, -1)
 
-    probe = law.sample(series[:1], 2, rng=stream(0, "probe"))[0]
-    if isinstance(law, HasMean) and features.affine_in_w(
-        series[:1].reshape(-1, s.shape[-1]), probe.reshape(-1, probe.shape[-1])
-    ):
+    if isinstance(law, HasMean) and law.exact_mean:
         w = law.mean(series)
-        mean = stacked([features(by_action(series, a), by_action(w, a), a) for a in range(k)])
-        return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
+        if features.affine_in_w(series.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1])):
+            mean = stacked([features(by_action(series, a), by_action(w, a), a) for a in range(k)])
+            return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
 
     draws = law.sample(series, size, rng=rng)
     means, errors = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,8 +43,9 @@ def grid_from_frame(
     length = int(position.max()) + 1
     if len(units) * length > max(50 * len(frame), 10**6):
         raise DataError(
-            f"from_frame: {time} is irregular: its common step would need {len(units)} x {length} "
-            f"cells for {len(frame)} rows; number each unit's decision points 0, 1, 2, ... instead."
+            f"from_frame: on its common step {time} would need {len(units)} x {length} cells for "
+            f"{len(frame)} rows; if times are irregular number each unit's decision points 0, 1, "
+            "2, ...; if one unit is far longer than the others, cut it into several."
         )
     grid = np.full((len(units), length, values.shape[1]), np.nan)
     grid[code, position] = values
@@ -85,11 +87,15 @@ def _names(
 def _numeric(column: Series, name: str) -> Float2:
     kind = getattr(column.dtype, "kind", "O")
     if kind not in "biuf":
-        bad = next((v for v in column if not isinstance(v, int | float)), None)
-        raise DataError(
-            f"from_frame: column {name!r} must be numeric, but it holds {bad!r} ({column.dtype}); "
-            "convert it, or encode categories as 0/1 columns."
-        )
+        present = column[column.notna()]
+        bad = [v for v in present if not isinstance(v, Real)]
+        if bad or kind in "cmM":
+            held = repr(bad[0]) if bad else "other values"
+            raise DataError(
+                f"from_frame: column {name!r} must be numeric, but it holds {held} "
+                f"({column.dtype}); convert it, or encode categories as 0/1 columns."
+            )
+        column = column.astype(object).where(column.notna(), np.nan).astype(np.float64)
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(values).any():
         at = column.index[int(np.flatnonzero(np.isinf(values))[0])]
@@ -126,8 +132,12 @@ def _ticks(column: Series, name: str) -> Int:
             f"from_frame: time column {name!r} must hold integers or dates, but is {column.dtype}; "
             "convert it with pandas.to_datetime or number the decision points."
         )
-    values: Array = column.to_numpy()
-    if kind == "f" and not (np.isfinite(values).all() and (values == np.round(values)).all()):
+    # clock time, not UTC: a change of the clocks must not turn daily steps into hourly ones
+    local = column.dt.tz_localize(None) if getattr(column.dtype, "tz", None) else column
+    values: Array = local.to_numpy()
+    if kind in "fu" and not (np.abs(values.astype(np.float64)) < 2.0**62).all():
+        raise DataError(f"from_frame: time column {name!r} holds times beyond 2^62; rescale them.")
+    if kind == "f" and not (values == np.round(values)).all():
         raise DataError(
             f"from_frame: time column {name!r} holds fractions; number the decision points of each "
             "unit 0, 1, 2, ... or pass dates."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro.arrays import Bool, Float2, Float3, Int
-from pulse_pyro.errors import DataError
+from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.frames import grid_from_frame
 from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Summary
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Complete regression rows of an archive: n rows, p inputs.
 
@@ -38,7 +39,7 @@ class Rows:
     dropped: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
     """Archive of units observed over time on a regular grid.
 
@@ -60,8 +61,8 @@ class History:
     w_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        s, w = np.asarray(self.s, np.float64), np.asarray(self.w, np.float64)
-        seen = np.asarray(self.seen, np.bool_)
+        s, w = np.array(self.s, np.float64), np.array(self.w, np.float64)  # copies: see below
+        seen = np.array(self.seen, np.bool_)
         grid = (len(self.units), seen.shape[1] if seen.ndim == 2 else -1)
         wanted = {
             "seen": (seen.shape, grid),
@@ -75,10 +76,13 @@ class History:
             raise DataError("A History needs at least one unit, one S column and one W column.")
         if np.isinf(s).any() or np.isinf(w).any():
             raise DataError("History.s and .w must be finite or NaN, but an infinite value came.")
+        twice = [name for name, count in Counter(self.units).items() if count > 1]
+        if twice:
+            raise DataError(f"History.units must be distinct, but {twice[0]!r} stands twice.")
+        s[~seen] = w[~seen] = np.nan  # a row that does not exist must not reach into a lag
         for name, array in (("s", s), ("w", w), ("seen", seen)):
-            view = array.view()
-            view.flags.writeable = False  # a stage's value never changes under the next stage
-            object.__setattr__(self, name, view)
+            array.flags.writeable = False  # a stage's value never changes under the next stage
+            object.__setattr__(self, name, array)
 
     @classmethod
     def from_frame(
@@ -111,7 +115,8 @@ class History:
 
     def take(self, index: Sequence[int] | Int) -> History:
         """Return the archive of the units at these positions."""
-        at = np.asarray(index, dtype=np.int64)
+        at = np.asarray(index)
+        at = np.flatnonzero(at) if at.dtype == np.bool_ else at.astype(np.int64)
         units = tuple(self.units[i] for i in at)
         return History(self.s[at], self.w[at], self.seen[at], units, self.s_names, self.w_names)
 
@@ -123,7 +128,7 @@ class History:
                 "one unit depend on each other, so it cannot be both fitted on and held out."
             )
         if not 0 < fit < 1:
-            raise DataError(f"split: fit must lie between 0 and 1, but {fit!r} came.")
+            raise SettingError(f"split: fit must lie between 0 and 1, but {fit!r} came.")
         order = stream(seed, "split").permutation(len(self.units))
         first = min(max(round(fit * len(self.units)), 1), len(self.units) - 1)
         return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
@@ -138,9 +143,10 @@ class History:
         keep = self.seen & np.isfinite(x).all(-1) & np.isfinite(self.w).all(-1)
         if not keep.any():
             raise DataError(
-                f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows "
-                f"per unit, and the longest unit has {int(self.seen.sum(1).max())}; use fewer lags "
-                "or longer units, and look for NaN in the S and W columns."
+                f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows, "
+                f"and no unit has more than {_longest_run(self.seen)} without a gap in time; use "
+                "fewer lags or longer units, number decision points 0, 1, 2, ... if the gaps mean "
+                "nothing, and look for NaN in the S and W columns."
             )
         unit, time = np.nonzero(keep)
         names = tuple(f"{s}.{part}" for part in summary.names for s in self.s_names)
@@ -150,6 +156,16 @@ class History:
             self.w.reshape(-1, self.w.shape[-1]) if whole else self.w[keep],
             unit, time, names, self.rows_seen - len(unit),
         )  # fmt: skip
+
+    def to_frame(self) -> DataFrame:
+        """Return the long table of existing rows: unit, time (step within the unit), S and W."""
+        import pandas as pd
+
+        unit, time = np.nonzero(self.seen)
+        keys = {"unit": np.array(self.units, dtype=object)[unit], "time": time}
+        columns = {name: self.s[unit, time, j] for j, name in enumerate(self.s_names)}
+        columns |= {name: self.w[unit, time, j] for j, name in enumerate(self.w_names)}
+        return pd.DataFrame(keys | columns)
 
     @property
     def table(self) -> DataFrame:
@@ -175,3 +191,10 @@ class History:
 
     def _repr_html_(self) -> str:
         return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"
+
+
+def _longest_run(seen: Bool) -> int:
+    """Most consecutive existing rows of any unit."""
+    gone = np.pad(~seen, ((0, 0), (1, 1)), constant_values=True)
+    at = np.flatnonzero(gone.ravel())
+    return int(np.diff(at).max()) - 1

@@ -11,7 +11,8 @@ def _sequence(seed: int, names: tuple[str | int, ...]) -> np.random.SeedSequence
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise SettingError(f"seed must be an integer >= 0, but {seed!r} came; pass e.g. seed=0.")
     # repr keeps 1 and "1" apart; a digest, unlike hash(), is the same in every process
-    key = hashlib.sha256("\x1f".join(repr(name) for name in names).encode()).digest()
+    plain = [name if isinstance(name, str) else int(name) for name in names]
+    key = hashlib.sha256("\x1f".join(repr(name) for name in plain).encode()).digest()
     return np.random.SeedSequence(int(seed), spawn_key=tuple(np.frombuffer(key, dtype=np.uint32)))
 
 

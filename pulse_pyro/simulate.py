@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PUBLISHED = constant(2.0)  # what every published synthetic run used
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Agent:
     """The linear core on given features.
 
@@ -39,7 +39,7 @@ class Agent:
     error: Float3 | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fixed:
     """An agent that does not learn: actions (run, time) laid down beforehand."""
 
@@ -95,7 +95,7 @@ def cond_oracle(world: World) -> Fixed:
     return Fixed("cond_oracle", world.mean_cond.argmax(-1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """Noise-free cumulative regret of each agent, of both kinds.
 

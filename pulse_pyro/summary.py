@@ -44,8 +44,8 @@ class Lags:
     start: int = 0
 
     def __post_init__(self) -> None:
-        whole(self.count, "Lags: count", 1)
-        whole(self.start, "Lags: start", 0)
+        object.__setattr__(self, "count", whole(self.count, "Lags: count", 1))
+        object.__setattr__(self, "start", whole(self.start, "Lags: start", 0))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,15 +72,15 @@ class Lags:
 class Window:
     """A NumPy reduction of the last ``count`` rows, e.g. ``Window(3, np.mean)``.
 
-    ``fn(windows, axis=-2)`` is handed (..., count, s_dim) and must return (..., s_dim). It never
-    gets to see a later row, so it cannot break causality.
+    ``fn(windows, axis=-2)`` is handed (..., count, s_dim) and must return (..., s_dim), each window
+    on its own; a fn that mixes windows, and so could see the future, is refused.
     """
 
     count: int
     fn: Callable[..., Float]
 
     def __post_init__(self) -> None:
-        whole(self.count, "Window: count", 1)
+        object.__setattr__(self, "count", whole(self.count, "Window: count", 1))
         if not callable(self.fn):
             raise SettingError(f"Window: fn must be a function, but {self.fn!r} came.")
 
@@ -97,17 +97,34 @@ class Window:
     def __call__(self, s: Float) -> Float:
         """Map (..., time, s_dim) to (..., time, s_dim)."""
         padded, index = _windows(s, self.count)
-        out = np.asarray(self.fn(padded[..., index, :], axis=-2), dtype=np.float64)
+        out = self._reduce(padded[..., index, :])
         if out.shape != s.shape:
             raise SettingError(
                 f"Window: fn returned shape {out.shape} for windows of {self.count} rows of "
                 f"{s.shape}; it must reduce axis -2 only."
             )
+        series = (0,) * (s.ndim - 2)
+        for t in {0, s.shape[-2] // 2, s.shape[-2] - 1} if out.size else ():
+            alone = self._reduce(padded[series][index[t]])
+            if not np.allclose(alone, out[series][t], rtol=1e-9, atol=0.0, equal_nan=True):
+                raise SettingError(
+                    f"Window: fn gives {alone} for the window of row {t} alone but "
+                    f"{out[series][t]} among the others; it must treat each window on its own."
+                )
         return out
 
     def last(self, past: Float) -> Float:
         """Return the newest row: (memory, s_dim) -> (p,)."""
-        return np.asarray(self.fn(past[-self.count :], axis=-2), dtype=np.float64)
+        return self._reduce(past[-self.count :])
+
+    def _reduce(self, windows: Float) -> Float:
+        try:
+            return np.asarray(self.fn(windows, axis=-2), dtype=np.float64)
+        except TypeError as cause:
+            raise SettingError(
+                f"Window: fn could not be called as fn(windows, axis=-2): {cause}; pass a NumPy "
+                "reduction such as np.mean, or a function with an axis argument."
+            ) from cause
 
 
 @dataclass(frozen=True)
@@ -143,6 +160,9 @@ class Stack:
     def __init__(self, *parts: Summary) -> None:
         if not parts:
             raise SettingError("Stack needs at least one summary.")
+        for part in parts:
+            if not callable(part) or not hasattr(part, "memory"):
+                raise SettingError(f"Stack: {part!r} is not a summary; use Lags, Window, Identity.")
         object.__setattr__(self, "parts", parts)
 
     @property

@@ -7,6 +7,11 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# the same examples every time, and no verdict by the clock of a busy machine
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,8 @@ def test_other_names_give_another_stream(one, two):
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [((1,), ("1",)), (("ab",), ("a", "b")), ((), ("",)), (("a", "b"), ("b", "a"))]
+    ("one", "two"),
+    [((1,), ("1",)), ((1, 2), (12,)), (("ab",), ("a", "b")), ((), ("",)), (("a", "b"), ("b", "a"))],
 )
 def test_names_that_read_alike_are_kept_apart(one, two):
     assert first(0, *one) != first(0, *two)

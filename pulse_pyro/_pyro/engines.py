@@ -25,7 +25,7 @@ PSIS_DRAWS = 400
 EMPTY = np.zeros(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
 

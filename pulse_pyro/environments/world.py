@@ -13,7 +13,7 @@ from pulse_pyro.features import Features
 from pulse_pyro.history import History
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World:
     """Contexts and noise of many runs; every agent is measured on the same ones.
 

@@ -82,7 +82,7 @@ class Row:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """All rows of an experiment, and the last setting's curves."""
 

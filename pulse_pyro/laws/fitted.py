@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class FitRecord:
     losses: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FittedLaw:
     """p^(W_t | S_1:t): the mixture over stored posterior draws of a law.
 
@@ -59,6 +60,12 @@ class FittedLaw:
     s_names: tuple[str, ...]
     w_names: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        kept = {name: np.array(value, np.float64) for name, value in self.draws.items()}
+        for value in kept.values():
+            value.flags.writeable = False
+        object.__setattr__(self, "draws", MappingProxyType(kept))
+
     @cached_property
     def kernel(self) -> Kernel:
         """Prediction in model units."""
@@ -81,9 +88,12 @@ class FittedLaw:
         return digest.hexdigest()[:16]
 
     def mean(self, s: Float3) -> Float3:
-        """Return E[W_t | S_1:t] at every t: (batch, time, s_dim) -> (batch, time, w_dim)."""
-        x = self._inputs(s)
-        return self._mean(self._filled(x)).reshape(*np.shape(s)[:-1], -1)
+        """Return E[W_t | S_1:t] at every t: (batch, time, s_dim) -> (batch, time, w_dim).
+
+        Unseen inputs are conditioned on where the law allows it (see :attr:`conditions`);
+        otherwise rows with an unseen input are NaN, here and in every method below.
+        """
+        return self._mean(self._inputs(s)).reshape(*np.shape(s)[:-1], -1)
 
     def mean_now(self, past: Float2) -> Float1:
         """Return E[W_t | past] for the last row of past (memory, s_dim): (w_dim,)."""
@@ -92,13 +102,16 @@ class FittedLaw:
             out: Float1 = self._line[0] + x @ self._line[1]
             if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
                 return out
-        mean: Float1 = self._mean(self._filled(x[None]))[0]
+        mean: Float1 = self._mean(x[None])[0]
         return mean
 
     def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
         """Return posterior draws of E[W_t | S_1:t]: (draws, batch, time, w_dim)."""
-        x = self.scaler.x_in(self._filled(self._inputs(s)))
-        out = self.scaler.w_out(self.kernel.mean_draws(x, self._pick(draws, rng)))
+        index = self._pick(draws, rng)
+        x = self._inputs(s)
+        if self.conditions:
+            x = self.inputs.fill(x)
+        out = self._at(x, lambda rows: self.kernel.mean_draws(rows, index), draws)
         return out.reshape(draws, *np.shape(s)[:-1], -1)
 
     def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
@@ -109,15 +122,18 @@ class FittedLaw:
         return self._sample(self._inputs(s), size, rng).reshape(size, *np.shape(s)[:-1], -1)
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
-        """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
+        """Draw W_t given the past (memory, s_dim), for its last row: (size, w_dim)."""
         return self._sample(self.law.summary.last(past)[None], size, rng)[:, 0]
 
-    def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
-        index = self._pick(size, rng)
-        if np.isnan(x).any():
-            self._filled(x[:1])  # refuses where the law cannot condition
-            x = self.inputs.draw(x, size, rng)
-        return self.scaler.w_out(self.kernel.sample(self.scaler.x_in(x), index, rng))
+    @property
+    def conditions(self) -> bool:
+        """Whether unseen inputs are conditioned on: exact for a law that is affine in x."""
+        return self._line is not None
+
+    @property
+    def exact_mean(self) -> bool:
+        """Whether E[W | S_1:t] is closed form given the draws, free of further Monte Carlo."""
+        return self.kernel.exact_mean
 
     @cached_property
     def _line(self) -> tuple[Float1, Float2] | None:
@@ -130,10 +146,29 @@ class FittedLaw:
 
     def _mean(self, x: Float2) -> Float2:
         if self._line is not None:
-            return self._line[0] + x @ self._line[1]
+            return self._line[0] + self.inputs.fill(x) @ self._line[1]
+        every = np.arange(self.kernel.count)
+        out: Float2 = self._at(
+            x, lambda rows: self.kernel.mean_draws(rows, every).mean(0)[None], 1
+        )[0]
+        return out
+
+    def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
+        index = self._pick(size, rng)
+        if self.conditions and np.isnan(x).any():
+            x = self.inputs.draw(x, size, rng)
+        return self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
+
+    def _at(self, x: Float, predict: Callable[[Float], Float3], size: int) -> Float3:
+        """Predict (size, n, w_dim) in raw units; NaN at the rows of x (n, p) that hold a NaN."""
         units = self.scaler.x_in(x)
-        draws = self.kernel.mean_draws(units, np.arange(self.kernel.count))
-        return self.scaler.w_out(draws.mean(0))
+        complete = ~np.isnan(x).any(-1)
+        if complete.all():
+            return self.scaler.w_out(predict(units))
+        out = np.full((size, len(x), len(self.w_names)), np.nan)
+        if complete.any():
+            out[:, complete] = self.scaler.w_out(predict(units[complete]))
+        return out
 
     def _inputs(self, s: Float3) -> Float2:
         s = np.asarray(s, dtype=np.float64)
@@ -144,17 +179,6 @@ class FittedLaw:
             )
         x = self.law.summary(s)
         return x.reshape(-1, x.shape[-1])
-
-    def _filled(self, x: Float2) -> Float2:
-        """Condition on what is seen; exact for a law whose mean is affine in x."""
-        if not np.isnan(x).any():
-            return x
-        if self._line is None:
-            raise ModelError(
-                f"{self.law.label}: an input is NaN (not seen, or before the first row) and this "
-                "law cannot condition on what is left; score only rows whose inputs are complete."
-            )
-        return self.inputs.fill(x)
 
     def _pick(self, size: int, rng: np.random.Generator) -> Int:
         """Choose posterior draws: each equally often, in random order."""

@@ -11,10 +11,11 @@ import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro._pyro.inference import Exact, Inference, Laplace
-from pulse_pyro.arrays import Float, Float2, Float3, Int
+from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
 from pulse_pyro.errors import ModelError
 from pulse_pyro.history import History, Rows
 from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.linear_exact import gram
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Summary
@@ -29,6 +30,10 @@ class Kernel(Protocol):
     """Prediction from stored draws, in model units."""
 
     count: int
+
+    @property
+    def exact_mean(self) -> bool:
+        """Whether mean_draws is closed form."""
 
     def mean_draws(self, x: Float2, index: Int) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim)."""
@@ -46,8 +51,13 @@ class Family(Protocol):
     def model(self, p: int, w_dim: int) -> Callable[..., Any]:
         """Return the Pyro model for p inputs."""
 
-    def exact(self, x: Float2, w: Float2, how: Exact, rng: np.random.Generator) -> dict[str, Float]:
-        """Draw from the posterior in closed form, or raise ModelError."""
+    def exact(
+        self, moments: Float2, n: int, w_dim: int, how: Exact, rng: np.random.Generator
+    ) -> tuple[dict[str, Float], dict[str, float]]:
+        """Draw from the posterior given the Gram matrix of n centred rows [x, w], or raise.
+
+        Returns draws and quality figures.
+        """
 
     def reduced(self, x: Float2, w: Float2) -> Callable[[], Any] | None:
         """Return an equivalent model without rows, or None."""
@@ -101,7 +111,7 @@ class Law:
         from pulse_pyro._pyro.contract import check_model
 
         rows = history.rows(self.summary)
-        scaler = self._scaler(rows, len(history.s_names))
+        scaler = self._scaler(*gram(rows.x, rows.w), len(rows.x), history)
         model = self.model_for(rows.x.shape[1], rows.w.shape[1])
         return check_model(model, scaler.x_in(rows.x[:8]), scaler.w_in(rows.w[:8]), self.label)
 
@@ -117,28 +127,26 @@ class Law:
         """
         how: Inference = inference or (self.family.default if self.family else Laplace())
         rows = history.rows(self.summary)
-        scaler = self._scaler(rows, len(history.s_names))
-        inputs = _input_moments(rows.x)
+        n, p = rows.x.shape
+        mean, moments = gram(rows.x, rows.w)
+        scaler = self._scaler(mean, moments, n, history)
         card: ModelCard | None = None
-        if isinstance(how, Exact):
-            if self.family is None:
-                raise ModelError(
-                    f"{self.label}: Exact() needs a conjugate built-in law; use Laplace(), Nuts() "
-                    "or Svi() for a custom model."
-                )
-            draws = self.family.exact(
-                scaler.x_in(rows.x), scaler.w_in(rows.w), how, stream(seed, "exact")
-            )
-            quality: dict[str, float] = {}
-            losses = np.zeros(0)
-        else:
+        losses: tuple[float, ...] = ()
+        if not isinstance(how, Exact):
             card, fit = self._engine(rows, scaler, how, seed)
-            draws, quality, losses = fit.draws, fit.quality, fit.losses
-        record = FitRecord(
-            repr(how), seed, len(rows.x), rows.dropped, quality, tuple(float(v) for v in losses)
-        )
+            draws, quality, losses = fit.draws, fit.quality, tuple(map(float, fit.losses))
+        elif self.family is None:
+            raise ModelError(
+                f"{self.label}: Exact() needs a conjugate built-in law; use Laplace(), Nuts() "
+                "or Svi() for a custom model."
+            )
+        else:
+            draws, quality = self.family.exact(
+                scaler.moments_in(moments), n, rows.w.shape[1], how, stream(seed, "exact")
+            )
         return FittedLaw(
-            self, draws, card, scaler, inputs, record,
+            self, draws, card, scaler, GaussianInputs(mean[:p], moments[:p, :p] / n),
+            FitRecord(repr(how), int(seed), n, rows.dropped, quality, losses),
             history.units, history.s_names, history.w_names,
         )  # fmt: skip
 
@@ -156,14 +164,8 @@ class Law:
         problem = Problem(short or model, args, card, self.label, self.guide)
         return card, run_engine(problem, how, seed)
 
-    def _scaler(self, rows: Rows, s_dim: int) -> Scaler:
+    def _scaler(self, mean: Float1, moments: Float2, n: int, history: History) -> Scaler:
+        w_dim = len(history.w_names)
         if self.family is None:  # a custom model states its priors in the units of the data
-            return Scaler.raw(rows.x.shape[1], rows.w.shape[1])
-        return Scaler.standard(rows.x, rows.w, s_dim)
-
-
-def _input_moments(x: Float2) -> GaussianInputs:
-    from pulse_pyro.laws.linear_exact import gram
-
-    mean, moment = gram(x, x[:, :0])
-    return GaussianInputs(mean, moment / len(x))
+            return Scaler.raw(len(mean) - w_dim, w_dim)
+        return Scaler.standard(mean, moments, n, w_dim, len(history.s_names))

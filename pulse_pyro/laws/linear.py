@@ -12,7 +12,7 @@ from pulse_pyro._pyro.inference import Exact, Inference, Laplace
 from pulse_pyro.arrays import Float, Float2
 from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.laws.law import Law
-from pulse_pyro.laws.linear_exact import Conjugate, Flat, LinearKernel, exact_draws, gram
+from pulse_pyro.laws.linear_exact import RANK, Conjugate, Flat, LinearKernel, exact_draws
 from pulse_pyro.laws.linear_model import linear_model, reduced_model
 from pulse_pyro.summary import Lags, Summary
 
@@ -39,7 +39,7 @@ def linear_lags(
         raise SettingError(f"linear_lags: noise must be 'normal' or 'student_t', {noise!r} came.")
     if isinstance(prior, Flat) and noise != "normal":
         raise SettingError("linear_lags: the Flat prior is least squares; it needs normal noise.")
-    seen = Lags(summary) if isinstance(summary, int) else summary
+    seen = Lags(summary) if isinstance(summary, int | np.integer) else summary
     return Law(None, seen, "linear_lags", family=LinearFamily(noise, prior or Conjugate()))
 
 
@@ -70,15 +70,21 @@ class LinearFamily:
         """Return the Pyro model."""
         return linear_model(p, w_dim, self._proper(), self.noise == "student_t")
 
-    def exact(self, x: Float2, w: Float2, how: Exact, rng: np.random.Generator) -> dict[str, Float]:
-        """Draw from the conjugate posterior."""
+    def exact(
+        self, moments: Float2, n: int, w_dim: int, how: Exact, rng: np.random.Generator
+    ) -> tuple[dict[str, Float], dict[str, float]]:
+        """Draw from the conjugate posterior; for Flat, count the directions it is improper in."""
         if self.noise != "normal":
             raise ModelError(
                 "linear_lags: Exact() exists for normal noise only; for student_t use Laplace(), "
                 "Nuts() or Svi()."
             )
-        _, moments = gram(x, w)
-        return exact_draws(moments, len(x), w.shape[1], self.prior, how.draws, rng)
+        draws = exact_draws(moments, n, w_dim, self.prior, how.draws, rng)
+        p = len(moments) - w_dim
+        if not isinstance(self.prior, Flat):
+            return draws, {}
+        rank = int(np.linalg.matrix_rank(moments[:p, :p], rtol=RANK, hermitian=True))
+        return draws, {"improper": float(p - rank)}
 
     def reduced(self, x: Float2, w: Float2) -> Callable[[], Any] | None:
         """Gaussian likelihood through sufficient statistics."""

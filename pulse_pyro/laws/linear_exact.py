@@ -19,7 +19,8 @@ import numpy as np
 
 from pulse_pyro.arrays import Float1, Float2, Float3, Int, positive
 
-BLOCK = 8192
+BLOCK = 4096
+RANK = 1e-11  # eigenvalues below this share of the largest count as zero
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,18 @@ def gram(x: Float2, w: Float2) -> tuple[Float1, Float2]:
     One pass in blocks: memory beyond the data is a block, and centring on the first block's mean
     avoids the cancellation of raw moments.
     """
-    dim = x.shape[1] + w.shape[1]
+    n, p = x.shape
+    dim = p + w.shape[1]
     pilot = np.concatenate([x[:BLOCK].mean(0), w[:BLOCK].mean(0)])
-    total, moment = np.zeros(dim), np.zeros((dim, dim))
-    z = np.empty((min(BLOCK, len(x)), dim))
-    for start in range(0, len(x), BLOCK):
-        rows = min(BLOCK, len(x) - start)
-        part = z[:rows]
-        part[:, : x.shape[1]] = x[start : start + rows]
-        part[:, x.shape[1] :] = w[start : start + rows]
-        part -= pilot
-        total += part.sum(0)
-        moment += part.T @ part
-    shift = total / len(x)
-    return pilot + shift, moment - len(x) * np.outer(shift, shift)
+    z = np.ones((min(BLOCK, n), dim + 1))  # the column of ones makes the product carry the sums
+    full = np.zeros((dim + 1, dim + 1))
+    for start in range(0, n, BLOCK):
+        part = z[: min(BLOCK, n - start)]
+        np.subtract(x[start : start + BLOCK], pilot[:p], out=part[:, :p])
+        np.subtract(w[start : start + BLOCK], pilot[p:], out=part[:, p:dim])
+        full += part.T @ part
+    shift = full[dim, :dim] / n
+    return pilot + shift, full[:dim, :dim] - n * np.outer(shift, shift)
 
 
 def exact_draws(
@@ -93,7 +92,7 @@ def exact_draws(
     for j in range(w_dim):
         m = 1 + p + j
         value, vector = np.linalg.eigh(full[:m, :m] + np.diag(precision[:m]))
-        spanned = value > 1e-11 * value[-1] if flat else np.ones(m, dtype=np.bool_)
+        spanned = value > RANK * value[-1] if flat else np.ones(m, dtype=np.bool_)
         root = vector[:, spanned] / np.sqrt(value[spanned])
         cross = full[:m, m]
         mean = root @ (root.T @ cross)
@@ -115,7 +114,7 @@ def _match_mean(
 ) -> dict[str, Float3]:
     """Shift coefficients so that their average in reduced form is the posterior mean exactly."""
     p1 = len(design)
-    inverse = np.linalg.pinv(design, rcond=1e-11, hermitian=True) if flat else np.linalg.inv(design)
+    inverse = np.linalg.pinv(design, rcond=RANK, hermitian=True) if flat else np.linalg.inv(design)
     exact = inverse @ full[:p1, p1:]
     reduced, mix = reduced_form(draws)
     reduced += exact - reduced.mean(0)
@@ -127,12 +126,14 @@ def reduced_form(draws: Mapping[str, Float3]) -> tuple[Float3, Float3]:
 
     T w = coef' (1, x) + noise, hence B = coef T^{-T} and cov(w | x) = T^{-1} diag(v) T^{-T}.
     """
-    count, _, w_dim = draws["coef"].shape
+    coef = draws["coef"]
+    count, _, w_dim = coef.shape
     mix = np.broadcast_to(np.eye(w_dim), (count, w_dim, w_dim)).copy()
-    if w_dim > 1:
-        row, column = np.tril_indices(w_dim, -1)
-        mix[:, row, column] = -draws["link"]
-    return np.swapaxes(np.linalg.solve(mix, np.swapaxes(draws["coef"], 1, 2)), 1, 2), mix
+    if w_dim == 1:
+        return coef.copy(), mix
+    row, column = np.tril_indices(w_dim, -1)
+    mix[:, row, column] = -draws["link"]
+    return np.swapaxes(np.linalg.solve(mix, np.swapaxes(coef, 1, 2)), 1, 2), mix
 
 
 class LinearKernel:
@@ -140,6 +141,8 @@ class LinearKernel:
 
     ``mean_coef`` (1 + p, w_dim) is the posterior mean of the regression: E[w | x] = (1, x) coef.
     """
+
+    exact_mean = True
 
     def __init__(self, draws: Mapping[str, Float3]) -> None:
         self.coef, mix = reduced_form(draws)

@@ -11,7 +11,7 @@ from pulse_pyro.arrays import Bool, Float1, Float2, Float3
 BLOCK = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaler:
     """Affine change of units: model x = (x - x_mean) / x_scale, likewise w.
 
@@ -30,14 +30,20 @@ class Scaler:
         return cls(np.zeros(p), np.ones(p), np.zeros(w_dim), np.ones(w_dim))
 
     @classmethod
-    def standard(cls, x: Float2, w: Float2, s_dim: int) -> Scaler:
-        """Centre x (n, p) and w (n, w_dim) and divide by their spread; a constant keeps 1."""
-        x_mean = x.mean(0)
-        spread = np.einsum("ij,ij->j", x, x) / len(x) - x_mean**2
-        shared = np.sqrt(np.maximum(spread.reshape(-1, s_dim).mean(0), 0.0))
-        x_scale = np.tile(shared, x.shape[1] // s_dim)
-        w_mean, w_scale = w.mean(0), w.std(0)
-        return cls(x_mean, _usable(x_scale, x_mean), w_mean, _usable(w_scale, w_mean))
+    def standard(cls, mean: Float1, moments: Float2, n: int, w_dim: int, s_dim: int) -> Scaler:
+        """Centre and divide by the spread, from the moments of n rows [x, w]; constants keep 1."""
+        p = len(mean) - w_dim
+        spread = np.maximum(np.diag(moments), 0.0) / n
+        shared = np.tile(spread[:p].reshape(-1, s_dim).mean(0), p // s_dim)
+        scale = np.sqrt(np.concatenate([shared, spread[p:]]))
+        # zero up to rounding: a constant column has no spread to divide by
+        scale = np.where(scale > 1e-10 * (np.abs(mean) + 1e-300), scale, 1.0)
+        return cls(mean[:p], scale[:p], mean[p:], scale[p:])
+
+    def moments_in(self, moments: Float2) -> Float2:
+        """Gram matrix of centred raw rows [x, w] to model units."""
+        scale = np.concatenate([self.x_scale, self.w_scale])
+        return moments / np.outer(scale, scale)
 
     def x_in(self, x: Float2) -> Float2:
         """Raw to model units."""
@@ -52,12 +58,7 @@ class Scaler:
         return w * self.w_scale + self.w_mean
 
 
-def _usable(scale: Float1, mean: Float1) -> Float1:
-    """Replace scales that are zero up to rounding by 1: a constant column has no spread."""
-    return np.where(scale > 1e-10 * (np.abs(mean) + 1e-300), scale, 1.0)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GaussianInputs:
     """Mean and covariance of the inputs, to condition on those that are seen (THEORY 8).
 
@@ -68,11 +69,6 @@ class GaussianInputs:
 
     mean: Float1
     cov: Float2
-
-    @classmethod
-    def of(cls, mean: Float1, gram: Float2, n: int) -> GaussianInputs:
-        """From the mean (p,) and the Gram matrix of centred rows."""
-        return cls(mean, gram / n)
 
     def fill(self, x: Float2) -> Float2:
         """Return x (n, p) with every NaN replaced by its conditional mean."""

@@ -16,6 +16,8 @@ from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, Decision, State, init
 from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
 
+PROBES = 64  # contexts at which Phi is judged affine, once
+
 
 class PulseUCB:
     """UCB on features whose missing part is replaced by its expectation under a fitted law.
@@ -156,17 +158,23 @@ class PulseUCB:
 
     def _expected(self, past: Float) -> Float:
         """Fill phihat, (1, 1, K, d), for the last row of the past."""
-        shared = past.ndim == 2
         if self._affine is None:
-            rows = past[-1:] if shared else past[:, -1]
-            first: Float2 = past if shared else past[0]
-            w = self.law.sample_now(first, len(rows), rng=stream(0, "probe"))
-            seen = np.isfinite(rows).all()
-            affine = self.features.affine_in_w(rows, w)
-            if not seen:
-                return self._fill(past, affine=False)  # judge affinity on a row that is seen
-            self._affine = affine
+            first = past if past.ndim == 2 else past[0]
+            w = self.law.sample_now(first, PROBES, rng=stream(0, "affine"))
+            if not (np.isfinite(first[-1]).all() and np.isfinite(w).all()):
+                return self._fill(past, affine=False)  # judge on a round that is fully seen
+            affine = self.features.affine_in_w(self._contexts(first[-1]), w)
+            self._affine = affine and self.law.exact_mean
         return self._fill(past, self._affine)
+
+    def _contexts(self, now: Float1) -> Float2:
+        """Return S_t and contexts like the archive's, to probe Phi at: (PROBES, s_dim)."""
+        inputs, s_dim = self.law.inputs, len(now)
+        spread = 2.0 * np.sqrt(np.maximum(np.diag(inputs.cov)[:s_dim], 0.0))
+        draws = stream(0, "contexts").standard_normal((PROBES, s_dim))
+        rows = inputs.mean[:s_dim] + spread * draws
+        rows[0] = now
+        return rows
 
     def _fill(self, past: Float, affine: bool) -> Float:
         w: Float2 | None = None
