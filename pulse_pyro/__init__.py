@@ -25,7 +25,7 @@ _HOME = {
     "policies.pulse": "PulseUCB",
     "environments.world": "World",
     "environments.arma": "ArmaWorld main_linear main_nonlinear w_times_action",
-    "simulate": "Agent Fixed Run simulate pulse oful oful_lags oful_paper oful_full cond_oracle",
+    "simulation": "Agent Fixed Run simulate pulse oful oful_lags oful_paper oful_full cond_oracle",
     "report": "Section write_report",
     "seeds": "stream",
 }

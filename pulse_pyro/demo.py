@@ -18,7 +18,7 @@ from pulse_pyro.plots import law_track
 from pulse_pyro.progress import bar
 from pulse_pyro.report import Section, write_report
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulate import Run, cond_oracle, oful, oful_full, oful_lags, pulse, simulate
+from pulse_pyro.simulation import Run, cond_oracle, oful, oful_full, oful_lags, pulse, simulate
 
 UNITS, LENGTH, RUNS, HORIZON = 200, 60, 40, 980
 

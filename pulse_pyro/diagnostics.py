@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro.arrays import Float2, Float3, whole
-from pulse_pyro.errors import LeakageError
+from pulse_pyro.errors import DataError, LeakageError
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.seeds import stream
@@ -86,6 +86,15 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
             f"diagnose: unit {leaked[0]!r} (and {len(leaked) - 1} more) was fitted on; pass the "
             "held-out part of History.split."
         )
+    for kind in ("s_names", "w_names"):
+        fitted_on, came = getattr(fitted, kind), getattr(held_out, kind)
+        if fitted_on != came:
+            odd = sorted(set(fitted_on) ^ set(came)) or [came[0]]
+            raise DataError(
+                f"diagnose: the law was fitted on columns {fitted_on}, but the held-out units have "
+                f"{came}; {odd[0]!r} does not match."
+            )
+    held_out.rows(fitted.law.summary)  # refuses, with a sentence, if no row is complete
     w, mean, inside = _predictions(fitted, held_out, stream(seed, "diagnose"), size)
     checks = [_quality(name, value) for name, value in fitted.record.quality.items()]
     for j, name in enumerate(held_out.w_names):

@@ -118,6 +118,13 @@ class Features:
         usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
         if not usable.any():
             return False
+        for action in range(self.actions):  # rows fn cannot score anyway are no evidence
+            base = self._probe(s, w, action)
+            if base is None:
+                return False
+            usable &= np.isfinite(base).all(-1)
+        if not usable.any():
+            return False
         s, w = s[usable], w[usable]
         rng = stream(0, "affine")
         one = w + (np.abs(w) + 1.0) * rng.standard_normal(w.shape)

@@ -15,7 +15,7 @@ ROWS = (
     ("diagnostics", "radius"),
     ("policies",),
     ("environments",),
-    ("simulate",),
+    ("simulation",),
     ("experiments",),
     ("plots", "report"),
     ("demo", "cli"),

@@ -109,6 +109,18 @@ def test_the_inverse_does_not_drift_over_many_rounds():
     assert np.abs(state.inverse[0] - fresh).max() < 1e-8 * np.abs(fresh).max()
 
 
+def test_an_inverse_that_drifted_is_mended_and_the_drift_is_told():
+    x, reward, _, _ = problem(1, 1023)
+    state = play_horizon(x, reward, RADII[0])[2].one(0)
+    off = state._replace(inverse=state.inverse * (1 + 1e-6), sums=state.sums + np.eye(5)[1])
+    mended = update(off, decide(off, x[0, 0], RADII[0]), 0.5)
+    fresh = np.linalg.inv(mended.precision)
+    assert_allclose(mended.inverse, fresh, rtol=1e-9, atol=1e-15)
+    assert_allclose(mended.theta, fresh @ mended.b, rtol=1e-9)
+    assert_allclose(mended.logdet, np.linalg.slogdet(mended.precision)[1], rtol=1e-12)
+    assert 1e-7 < mended.drift < 1e-5
+
+
 @pytest.mark.parametrize("dim", [1, 3, 8, 33])
 def test_ties_go_to_the_lowest_arm(dim):
     x, reward, _, allowed = problem(1, 400, 5, dim)

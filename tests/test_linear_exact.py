@@ -66,8 +66,7 @@ def test_one_w_has_the_inverse_gamma_variance_of_the_textbook(one):
 
 
 def test_one_w_has_the_student_coefficients_of_the_textbook(one):
-    draws, oracle = one
-    df = 2 + 15
+    (draws, oracle), df = one, 2 + 15
     scale = np.sqrt(oracle.psi[0, 0] / df * np.diag(np.linalg.inv(oracle.lam)))
     for j in range(3):
         law = stats.t(df, loc=oracle.mean[j, 0], scale=scale[j])

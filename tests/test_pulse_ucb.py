@@ -9,7 +9,7 @@ from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.policies.linear import decide, init, play_horizon, update
 from pulse_pyro.policies.pulse import PulseUCB
 from pulse_pyro.radius import corrected
-from pulse_pyro.simulate import pulse
+from pulse_pyro.simulation import pulse
 from tests.stat import z_bound
 from tests.worlds import linear_history
 

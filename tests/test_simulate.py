@@ -10,7 +10,7 @@ from pulse_pyro.errors import FeatureError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.radius import constant
-from pulse_pyro.simulate import (
+from pulse_pyro.simulation import (
     Agent,
     Fixed,
     cond_oracle,
@@ -35,7 +35,14 @@ def by_hand():
     phi = np.array([[[[1.0], [3.0]], [[2.0], [0.0]]]])
     phibar = np.array([[[[2.0], [1.0]], [[1.0], [1.0]]]])
     return World(
-        np.zeros((1, 2, 1)), phi, phibar, np.array([0.5]), np.array([[0.1, -0.2]]), IDENTITY, 0
+        np.zeros((1, 2, 1)),
+        np.zeros((1, 2, 1)),
+        phi,
+        phibar,
+        np.array([0.5]),
+        np.array([[0.1, -0.2]]),
+        IDENTITY,
+        0,
     )
 
 
@@ -86,7 +93,7 @@ def test_no_policy_can_learn_a_coin_it_does_not_see():
     phi = (coin[..., None] * arm)[..., None]
     features = Features(lambda s, w, a: arm[a] * w, 2, ("aW",))
     world = World(
-        np.zeros((runs, rounds, 1)), phi, np.zeros_like(phi), np.ones(1),
+        np.zeros((runs, rounds, 1)), coin[..., None], phi, np.zeros_like(phi), np.ones(1),
         np.zeros((runs, rounds)), features, 0,
     )  # fmt: skip
     guess = Fixed("guess", rng.integers(0, 2, (runs, rounds)))

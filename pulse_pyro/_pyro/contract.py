@@ -32,10 +32,15 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
         given = _trace(model, label, tx, tw)
         free = _trace(model, label, tx, None)
         short = _trace(model, label, tx[:-1], tw[:-1])
-        sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
         _check_w(label, given, free, many, tw.shape[-1])
+        sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
         for site in sites:
             other = short.nodes.get(site.name)
+            if site.name not in free.nodes:
+                raise ModelError(
+                    f"{label}: site {site.name!r} is there when w is given but not when w=None; "
+                    "the model must sample the same sites for fitting and for prediction."
+                )
             if site.kind == "global" and (other is None or _shape(other) != site.shape):
                 raise ModelError(
                     f"{label}: site {site.name!r} has shape {site.shape} for {many} rows but "
@@ -66,9 +71,12 @@ def _trace(model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None) ->
         ) from cause
 
 
+def _is_sample(node: dict[str, Any]) -> bool:
+    return node["type"] == "sample" and not poutine.util.site_is_subsample(node)
+
+
 def _stochastic(node: dict[str, Any]) -> bool:
-    plain = node["type"] == "sample" and not poutine.util.site_is_subsample(node)
-    return bool(plain and (not node["is_observed"] or node["name"] == "w"))
+    return _is_sample(node) and (not node["is_observed"] or node["name"] == "w")
 
 
 def _shape(node: dict[str, Any]) -> tuple[int, ...]:
@@ -90,12 +98,14 @@ def _site(name: str, node: dict[str, Any]) -> Site:
 
 
 def _check_w(label: str, given: Any, free: Any, many: int, w_dim: int) -> None:
-    names = [n for n, node in given.nodes.items() if node["type"] == "sample"]
+    names = [n for n, node in given.nodes.items() if _is_sample(node)]
     if "w" not in names:
         raise ModelError(f"{label}: there is no site 'w'{nearest('w', names)} Remember: {RULE}.")
     node = given.nodes["w"]
     if not node["is_observed"]:
         raise ModelError(f"{label}: model(x, w) does not observe site 'w'; pass obs=w to it.")
+    if "w" not in free.nodes:
+        raise ModelError(f"{label}: model(x) samples no site 'w'; with w=None it must.")
     if free.nodes["w"]["is_observed"]:
         raise ModelError(f"{label}: model(x) observes site 'w'; with w=None it must be sampled.")
     frame = next((f for f in node["cond_indep_stack"] if f.name == "rows"), None)
@@ -116,13 +126,11 @@ def _same_law(
     traces = [poutine.trace(model).get_trace(x) for _ in range(2)]
     draws = {
         site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
-        for site in slow.globals
+        for site in (*slow.globals, *slow.locals)  # row-wise latents too: the same noise for both
     }
     try:
-        apart = run_at_draws(model, x, draws, slow)
-        at_once = run_at_draws(model, x, draws, fast)
-        if slow.locals:  # rows carry noise of their own: only the shapes can be compared
-            return apart.batch_shape == at_once.batch_shape
-        return bool(torch.allclose(apart.log_prob(w), at_once.log_prob(w), rtol=1e-8))
-    except (RuntimeError, ValueError, IndexError):
+        apart = run_at_draws(model, x, draws, slow).log_prob(w)
+        at_once = run_at_draws(model, x, draws, fast).log_prob(w)
+        return bool(torch.allclose(apart, at_once, rtol=1e-8))
+    except Exception:  # whatever a model does when it does not broadcast
         return False

@@ -1,5 +1,6 @@
 """Nuts, Svi and Laplace: a model and data in, arrays of posterior draws out."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from pulse_pyro.progress import bar
 from pulse_pyro.seeds import torch_seed
 
 PSIS_DRAWS = 400
+PARTICLES = 2  # draws per step of the variational objective
 EMPTY = np.zeros(0)
 
 
@@ -134,7 +136,7 @@ def _svi(potential: Potential, how: Svi) -> Fit:
     else:
         scale = 1.0 if potential.whitened else 0.1
         guide = AutoMultivariateNormal(white_model, init_loc_fn=at_mode, init_scale=scale)
-    losses = _optimise(white_model, guide, (), how)
+    losses = _optimise(white_model, guide, how)
     with torch.no_grad():
         q = guide.get_posterior()
         z = q.sample((how.draws,))
@@ -143,10 +145,16 @@ def _svi(potential: Potential, how: Svi) -> Fit:
 
 
 def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fit:
-    losses = _optimise(problem.model, guide, problem.args, how)
+    if isinstance(guide, torch.nn.Module):
+        guide = copy.deepcopy(guide)  # a fit starts afresh and leaves the caller's guide alone
+    # a guide made outside the sandbox may keep its parameters in the store, which is scoped here
+    optimiser = pyro.optim.ClippedAdam({"lr": how.rate, "lrd": _decay(how)})
+    with pyro.settings.context(module_local_params=False):
+        svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
+        losses = np.array([svi.step(*problem.args) for _ in bar(range(how.steps), label="SVI")])
+        with torch.no_grad():
+            found = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
-    with torch.no_grad():
-        found = Predictive(guide, num_samples=how.draws)(*problem.args)
     absent = [name for name in shapes if name not in found]
     if absent:
         raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
@@ -154,23 +162,20 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     return Fit(draws, {}, losses)
 
 
-def _optimise(model: Any, guide: Any, args: tuple[Any, ...], how: Svi) -> Float1:
-    # the learning rate falls a hundredfold over the run, so that the last iterate has settled
-    decay = 0.01 ** (1 / how.steps)
-    elbo = Trace_ELBO(num_particles=2)
-    steps = bar(range(how.steps), label="SVI")
-    if not isinstance(guide, torch.nn.Module):  # a guide made of pyro.param calls
-        optimiser = pyro.optim.ClippedAdam({"lr": how.rate, "lrd": decay})
-        svi = SVI(model, guide, optimiser, elbo)
-        return np.array([svi.step(*args) for _ in steps])
-    loss_of = elbo(model, guide)
-    loss_of(*args)  # the first call creates the guide's parameters
+def _decay(how: Svi) -> float:
+    """Per-step factor by which the learning rate falls a hundredfold, so that the end settles."""
+    return float(0.01 ** (1 / how.steps))
+
+
+def _optimise(model: Any, guide: Any, how: Svi) -> Float1:
+    loss_of = Trace_ELBO(num_particles=PARTICLES)(model, guide)
+    loss_of()  # the first call creates the guide's parameters
     adam = torch.optim.Adam(guide.parameters(), lr=how.rate)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(adam, decay)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(adam, _decay(how))
     losses = np.empty(how.steps)
-    for i in steps:
+    for i in bar(range(how.steps), label="SVI"):
         adam.zero_grad()
-        loss = loss_of(*args)
+        loss = loss_of()
         loss.backward()
         adam.step()
         schedule.step()

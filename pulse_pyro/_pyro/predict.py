@@ -42,7 +42,7 @@ def run_at_draws(
 ) -> Any:
     """Return the distribution of w at x (n, p) for each draw: batch (draws, n), event (w_dim,).
 
-    Each global site's draws (m, *batch, *event) get singleton axes between m and their own batch
+    Each site's draws (m, *batch, *event) get singleton axes between m and their own batch
     axes, so that m lands left of every plate whatever the site's event dimension is.
     """
     count = len(next(iter(draws.values()))) if draws else 1
@@ -53,7 +53,7 @@ def run_at_draws(
             parts.append(poutine.trace(fixed).get_trace(x).nodes["w"]["fn"])
         return Stacked(parts)
     padded = {}
-    for site in card.globals:
+    for site in (site for site in card.sites if site.name in draws):
         gap = (1,) * (card.nesting - len(site.batch_shape))
         padded[site.name] = draws[site.name].reshape(count, *gap, *site.shape)
     fixed = poutine.condition(model, padded)

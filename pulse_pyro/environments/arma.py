@@ -60,8 +60,8 @@ class ArmaWorld:
         scored = s[:, self.lead :]
         noise = self.reward_sd * rng.standard_normal(mean.shape)
         return World(
-            s, self._phi(scored, w), self._phi(scored, mean), np.array(self.theta), noise,
-            self.features, self.lead,
+            s, w[..., None], self._phi(scored, w), self._phi(scored, mean), np.array(self.theta),
+            noise, self.features, self.lead,
         )  # fmt: skip
 
     def _series(self, runs: int, length: int, rng: np.random.Generator) -> Float3:

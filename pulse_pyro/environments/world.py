@@ -20,6 +20,7 @@ class World:
     Attributes
     ----------
     s : (run, lead + time, s_dim) what is seen online; the first ``lead`` rows only fill lags.
+    w : (run, time, w_dim) what is not.
     phi : (run, time, action, d) features of the full context.
     phibar : (run, time, action, d) their expectation given S_1:t under the truth.
     theta : (d,) the true parameter.
@@ -29,6 +30,7 @@ class World:
     """
 
     s: Float3
+    w: Float3
     phi: Float4
     phibar: Float4
     theta: Float1

@@ -14,7 +14,7 @@ from pulse_pyro.environments.world import World
 from pulse_pyro.laws.law import Law
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulate import Agent, Fixed, Run, pulse, simulate
+from pulse_pyro.simulation import Agent, Fixed, Run, pulse, simulate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -162,7 +162,7 @@ def _rows(setting: Setting, run: Run, notes: dict[str, str]) -> list[Row]:
                 setting.label, agent, regret, se, float(line["regret_cond"]),
                 float(line["info_gap"]), int(line["runs"]),
                 None if printed is None else printed.mean, ratio, verdict,
-                notes.get(agent, "") if verdict != "reproduced" else "",
+                "" if verdict == "reproduced" else notes.get(agent, "unexplained"),
             )
         )  # fmt: skip
     return rows

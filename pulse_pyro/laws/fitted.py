@@ -80,11 +80,13 @@ class FittedLaw:
 
     @cached_property
     def law_id(self) -> str:
-        """Fingerprint of the summary, the columns and every draw."""
+        """Fingerprint of the summary, the columns, the units and every draw."""
         digest = hashlib.sha256(repr((self.law.summary.names, self.s_names, self.w_names)).encode())
-        for name in sorted(self.draws):
+        units = {f"units {key}": value for key, value in vars(self.scaler).items()}
+        inputs = {f"inputs {key}": value for key, value in vars(self.inputs).items()}
+        for name, value in sorted((dict(self.draws) | units | inputs).items()):
             digest.update(name.encode())
-            digest.update(np.ascontiguousarray(self.draws[name]).tobytes())
+            digest.update(np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
 
     def mean(self, s: Float3) -> Float3:

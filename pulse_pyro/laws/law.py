@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro._pyro.inference import Exact, Inference, Laplace
+from pulse_pyro._pyro.inference import Exact, Inference, Laplace, Nuts, Svi
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
-from pulse_pyro.errors import ModelError
+from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.history import History, Rows
 from pulse_pyro.laws.fitted import FitRecord, FittedLaw
 from pulse_pyro.laws.linear_exact import gram
@@ -126,6 +126,11 @@ class Law:
         seed : two fits with one seed agree to the last bit on one machine.
         """
         how: Inference = inference or (self.family.default if self.family else Laplace())
+        if not isinstance(how, Exact | Nuts | Svi | Laplace):
+            raise SettingError(
+                f"{self.label}: inference must be Exact(), Nuts(), Svi() or Laplace(), but {how!r} "
+                "came."
+            )
         rows = history.rows(self.summary)
         n, p = rows.x.shape
         mean, moments = gram(rows.x, rows.w)

@@ -40,6 +40,10 @@ def linear_lags(
     if isinstance(prior, Flat) and noise != "normal":
         raise SettingError("linear_lags: the Flat prior is least squares; it needs normal noise.")
     seen = Lags(summary) if isinstance(summary, int | np.integer) else summary
+    if not callable(seen) or not hasattr(seen, "memory"):
+        raise SettingError(
+            f"linear_lags: a number of lags or a summary is needed, not {summary!r}."
+        )
     return Law(None, seen, "linear_lags", family=LinearFamily(noise, prior or Conjugate()))
 
 

@@ -97,21 +97,23 @@ class GaussianInputs:
             value, vector = np.linalg.eigh(np.where(both, left, 0.0))
             root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
             noise = rng.standard_normal((size, len(at), x.shape[1]))
-            out[:, at] += np.einsum("nij,mnj->mni", root, noise)
+            out[:, at] += np.where(hole[at], np.einsum("nij,mnj->mni", root, noise), 0.0)
         return out
 
     def _condition(self, seen: Bool) -> tuple[Float3, Float3]:
         """Return gain C_{.o} C_oo^+ (n, p, p), zero columns where unseen, and the variance left.
 
         Rows with different patterns are solved in one batched call by padding the unseen block
-        with the identity; a ridge of 1e-10 keeps repeated or constant inputs solvable.
+        with the identity. Solved as correlations, so units do not matter; a ridge of 1e-10 keeps
+        repeated or constant inputs solvable.
         """
-        p = len(self.mean)
-        both = seen[:, :, None] & seen[:, None, :]
-        ridge = 1e-10 * max(float(np.trace(self.cov)) / p, 1e-300)
-        padded = np.where(both, self.cov, 0.0)
-        index = np.arange(p)
-        padded[:, index, index] += np.where(seen, ridge, 1.0)
-        cross = np.where(seen[:, None, :], self.cov, 0.0)
+        sd = np.sqrt(np.maximum(np.diag(self.cov), 0.0))
+        sd[sd == 0] = 1.0
+        corr = self.cov / np.outer(sd, sd)
+        padded = np.where(seen[:, :, None] & seen[:, None, :], corr, 0.0)
+        index = np.arange(len(sd))
+        padded[:, index, index] += np.where(seen, 1e-10, 1.0)
+        cross = np.where(seen[:, None, :], corr, 0.0)
         gain = np.swapaxes(np.linalg.solve(padded, np.swapaxes(cross, 1, 2)), 1, 2)
-        return gain, self.cov - gain @ np.swapaxes(cross, 1, 2)
+        left = corr - gain @ np.swapaxes(cross, 1, 2)
+        return gain * sd[:, None] / sd, left * np.outer(sd, sd)

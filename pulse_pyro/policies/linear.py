@@ -116,9 +116,14 @@ def decide(
             f"decide: features must be {'' if single else '(runs, '}(arms, {state.b.shape[-1]}), "
             f"but their shape is {x.shape}."
         )
+    if not single and len(x) != len(state.b):
+        raise FeatureError(
+            f"decide: features came for {len(x)} runs, the state has {len(state.b)}."
+        )
     xs = x[None, None] if single else x[:, None]
     lead, _, arms, _ = xs.shape
     mask = NO_MASK if allowed is None else _mask(allowed, lead, arms)
+    errors = _errors(error, lead, arms)
     unknown = np.full((lead, 1, arms), np.nan)
     batched = _batched(state)
     action, root = _play(batched, xs, unknown, NO_ERROR, mask, radius)
@@ -128,8 +133,9 @@ def decide(
     chosen = xs[np.arange(lead), 0, action]
     mean, width = np.empty((lead, arms)), np.empty((lead, arms))
     kernels.scores(xs, batched.inverse, batched.theta, mean, width)
-    bound = _errors(error, lead, arms)[np.arange(lead), action]
-    out = (action, chosen, mean, width, root**2, bound)
+    if mask.size:
+        mean[~mask[:, 0]] = width[~mask[:, 0]] = np.nan
+    out = (action, chosen, mean, width, root**2, errors[np.arange(lead), action])
     return Decision._make((*(o[0] for o in out), -1)) if single else Decision(*out)
 
 
@@ -140,13 +146,23 @@ def update(
 
     ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later).
     """
-    lead = _lead(state)
+    lead, dim = _lead(state), state.b.shape[-1]
     rewards = _column(reward, lead)
-    if not np.isfinite(rewards).all():
-        raise RewardError(f"update: the reward must be finite, but {reward!r} came.")
-    bound = decision.error if error is None else error
-    errors = _column(bound, lead)
-    x = np.ascontiguousarray(decision.x, dtype=np.float64).reshape(lead, 1, 1, -1)
+    if rewards is None or not np.isfinite(rewards).all():
+        raise RewardError(
+            f"update: the reward must be finite, one number or one per run ({lead}), but "
+            f"{reward!r} came."
+        )
+    errors = _column(decision.error if error is None else error, lead)
+    if errors is None or not np.isfinite(errors).all() or (errors < 0).any():
+        raise SettingError(f"update: the error bound must be finite and >= 0, not {error!r}.")
+    x = np.ascontiguousarray(decision.x, dtype=np.float64)
+    if x.shape != state.b.shape:
+        raise FeatureError(
+            f"update: the decision's features are {x.shape}, but the state is {state.b.shape}; "
+            "was it made with another state?"
+        )
+    x = x.reshape(lead, 1, 1, dim)
     new = state.copy()
     _play(_batched(new), x, rewards, errors, NO_MASK, GREEDY)
     return new
@@ -177,6 +193,8 @@ def play_horizon(
             f"play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
             f"{x.shape} and {reward.shape} came."
         )
+    if np.isinf(reward).any():
+        raise RewardError("play_horizon: a reward is infinite; use NaN for a reward that is lost.")
     runs, horizon, arms, dim = x.shape
     bound = NO_ERROR if error is None else np.ascontiguousarray(error, dtype=np.float64)
     mask = NO_MASK if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_)
@@ -225,12 +243,18 @@ def _mask(allowed: Bool, lead: int, arms: int) -> Bool:
     return np.array(np.broadcast_to(mask, (lead, arms)))[:, None]
 
 
-def _column(value: ArrayLike, lead: int) -> Float:
-    return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), (lead,)))[:, None, None]
+def _column(value: ArrayLike, lead: int) -> Float | None:
+    """Return (lead, 1, 1) from a number or one number per run; None if it is neither."""
+    values = np.asarray(value, dtype=np.float64)
+    if values.shape not in ((), (lead,)):
+        return None
+    return np.array(np.broadcast_to(values, (lead,)))[:, None, None]
 
 
 def _errors(error: ArrayLike, lead: int, arms: int) -> Float:
     values = np.asarray(error, dtype=np.float64)
+    if values.shape not in ((), (arms,), (lead, arms)):
+        raise SettingError(f"decide: error must be a number or one per arm, it is {values.shape}.")
     if not np.isfinite(values).all() or (values < 0).any():
         raise SettingError(f"decide: the error bound must be finite and >= 0, but {error!r} came.")
     return np.broadcast_to(values, (lead, arms))

@@ -5,20 +5,23 @@ tell the arms apart, every observed column with its action interaction. ``oful_p
 the published baseline (1, S a), which drops the main effect of S.
 """
 
+from itertools import combinations
+
 import numpy as np
 
 from pulse_pyro.arrays import Float, Float3, Float4
-from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
 
 
-def oful_features(features: Features, s: Float3) -> Float4:
+def oful_features(features: Features, s: Float3, w_dim: int) -> Float4:
     """Return observed features (run, time, action, d') for s (run, time, s_dim)."""
     rows = s.reshape(-1, s.shape[-1])
-    blank = np.zeros((len(rows), _w_dim(features, rows)))
+    blank = np.zeros((len(rows), w_dim))
     observed = ~features.involves_w(rows, blank)
     phi = np.stack([features(rows, blank, a)[:, observed] for a in range(features.actions)], axis=1)
-    if phi.size and (phi != phi[:, :1]).any():
+    seen = phi[np.isfinite(rows).all(-1)]
+    pairs = combinations(range(features.actions), 2)
+    if all((seen[:, a] != seen[:, b]).any() for a, b in pairs):
         return phi.reshape(*s.shape[:2], features.actions, -1)
     return interactions(s, features.actions)
 
@@ -39,14 +42,3 @@ def oful_paper_features(s: Float3, actions: int) -> Float4:
     arm: Float = np.arange(actions, dtype=np.float64)[:, None]
     scaled = s[..., None, :] * arm
     return np.concatenate([np.ones((*scaled.shape[:-1], 1)), scaled], axis=-1)
-
-
-def _w_dim(features: Features, rows: Float) -> int:
-    """Find how many missing columns fn expects, by asking it."""
-    for w_dim in range(1, 65):
-        try:
-            features.unchecked(rows[:1], np.zeros((1, w_dim)), 0)
-        except IndexError:
-            continue
-        return w_dim
-    raise SettingError("oful_features: fn accepts no w of 1 to 64 columns.")

@@ -84,19 +84,22 @@ class PulseUCB:
         Raises FeatureError, and learns nothing, if the round cannot be scored; S_t stays in the
         unit's past and the next round can be played as usual.
         """
-        past = self._push(np.asarray(s, dtype=np.float64), unit)
         mask = NO_MASK if allowed is None else self._mask(allowed)
         bound = self._bound(error)
-        x = self._expected(past)
+        past = self._push(np.asarray(s, dtype=np.float64), unit)
+        arms = range(self.features.actions) if allowed is None else np.flatnonzero(mask)
+        x = self._expected(past, [int(a) for a in arms])
         kernels.play(
             x, self._unknown, NO_ERROR, mask, self.radius.kind, self._params, self._state.ridge,
             *self._state[:5], self._action, self._root,
         )  # fmt: skip
         action = int(self._action[0, 0])
         if action < 0:
-            raise self._refusal(action, x, unit)
+            raise self._refusal(x, [int(a) for a in arms], unit)
         mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
         kernels.scores(x, self._state.inverse, self._state.theta, mean, width)
+        if allowed is not None:
+            mean[~mask[0]] = width[~mask[0]] = np.nan
         gamma = float(self._root[0, 0]) ** 2
         e = bound if isinstance(bound, float) else float(bound[action])
         decision = Decision(
@@ -118,7 +121,10 @@ class PulseUCB:
             known = 0 <= key < self._issued
             why = "its reward was learned or forgotten before" if known else "it was never issued"
             raise RewardError(f"learn: decision {key} is not open: {why}; nothing was changed.")
-        value = float(reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            value = np.nan
         if not np.isfinite(value):
             raise RewardError(
                 f"learn: the reward of decision {key} must be finite, but {reward!r} came; nothing "
@@ -156,16 +162,18 @@ class PulseUCB:
         past[..., -1, :] = s
         return past
 
-    def _expected(self, past: Float) -> Float:
-        """Fill phihat, (1, 1, K, d), for the last row of the past."""
-        if self._affine is None:
-            first = past if past.ndim == 2 else past[0]
+    def _expected(self, past: Float, arms: list[int]) -> Float:
+        """Fill phihat, (1, 1, K, d), of these arms for the last row of the past; NaN elsewhere."""
+        if len(arms) < self.features.actions:
+            self._x[:] = np.nan
+        if self._affine is None and arms:
+            first = past if past.ndim == 2 else past[arms[0]]
             w = self.law.sample_now(first, PROBES, rng=stream(0, "affine"))
             if not (np.isfinite(first[-1]).all() and np.isfinite(w).all()):
-                return self._fill(past, affine=False)  # judge on a round that is fully seen
+                return self._fill(past, arms, affine=False)  # judge on a round that is seen
             affine = self.features.affine_in_w(self._contexts(first[-1]), w)
             self._affine = affine and self.law.exact_mean
-        return self._fill(past, self._affine)
+        return self._fill(past, arms, bool(self._affine))
 
     def _contexts(self, now: Float1) -> Float2:
         """Return S_t and contexts like the archive's, to probe Phi at: (PROBES, s_dim)."""
@@ -176,9 +184,9 @@ class PulseUCB:
         rows[0] = now
         return rows
 
-    def _fill(self, past: Float, affine: bool) -> Float:
+    def _fill(self, past: Float, arms: list[int], affine: bool) -> Float:
         w: Float2 | None = None
-        for a in range(self.features.actions):
+        for a in arms:
             own: Float2 = past if past.ndim == 2 else past[a]
             if w is None or past.ndim == 3:
                 w = self._law_now(own, affine)
@@ -213,13 +221,16 @@ class PulseUCB:
             raise SettingError(f"act: error must be finite and >= 0, but {error!r} came.")
         return float(values) if values.ndim == 0 else values
 
-    def _refusal(self, action: int, x: Float, unit: str) -> FeatureError:
-        if action == -2:
+    def _refusal(self, x: Float, arms: list[int], unit: str) -> FeatureError:
+        if not arms:
             return FeatureError("act: no arm is allowed this round; allow at least one.")
-        bad = np.argwhere(~np.isfinite(x[0, 0]))
-        arm, j = bad[0] if len(bad) else (0, 0)
+        bad = [(a, j) for a in arms for j in np.flatnonzero(~np.isfinite(x[0, 0, a]))]
+        where = "the scores overflow"
+        if bad:
+            arm, j = bad[0]
+            where = f"feature {self.features.names[j]!r} of arm {arm} is {x[0, 0, arm, j]}"
         return FeatureError(
-            f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: feature "
-            f"{self.features.names[j]!r} of arm {arm} is {x[0, 0, arm, j]}, because what it needs "
-            "of S was not seen; nothing was learned, and the next round can be played as usual."
+            f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}, as it is "
+            "when what it needs of S was not seen; nothing was learned, and the next round can be "
+            "played as usual."
         )

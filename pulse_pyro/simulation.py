@@ -70,7 +70,8 @@ def pulse(
 
 def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:
     """OFUL on every observed feature, properly specified."""
-    return Agent("oful", oful_features(world.features, world.s[:, world.lead :]), radius)
+    s = world.s[:, world.lead :]
+    return Agent("oful", oful_features(world.features, s, world.w.shape[-1]), radius)
 
 
 def oful_lags(world: World, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
@@ -174,7 +175,15 @@ def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
 
 def _actions(world: World, agent: Agent | Fixed) -> Int:
     if isinstance(agent, Fixed):
-        return agent.action
+        action = np.asarray(agent.action)
+        fits = action.shape == world.phi.shape[:2] and np.issubdtype(action.dtype, np.integer)
+        if not fits or action.max() >= world.phi.shape[2]:
+            raise SettingError(
+                f"simulate: agent {agent.name!r} must hold whole actions below "
+                f"{world.phi.shape[2]} for (run, time) = {world.phi.shape[:2]}, but it holds "
+                f"{action.dtype} of shape {action.shape}."
+            )
+        return action
     if agent.x.shape[:3] != world.phi.shape[:3]:
         raise FeatureError(
             f"simulate: agent {agent.name!r} has features {agent.x.shape}, but the world is "
