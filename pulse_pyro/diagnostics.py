@@ -23,7 +23,7 @@ LEVEL = 0.9  # of the predictive intervals that are checked
 LIMITS = {  # warn above the first, fail above the second
     "r_hat": (1.01, 1.05),
     "divergences": (0.0, 10.0),
-    "pareto_k": (0.5, 0.7),
+    "pareto_k": (0.5, 0.62),  # 1 - 1 / log10(400 draws)
     "improper": (0.0, 0.0),
 }
 
@@ -128,7 +128,7 @@ def _quality(name: str, value: float) -> Check:
         "r_hat": "Chains agree if this is near 1.",
         "divergences": "Steps the sampler could not follow; it may have missed a region.",
         "improper": "Directions the rows do not span: draws carry no uncertainty there.",
-        "pareto_k": "Above 0.7 the Gaussian approximation of the posterior cannot be trusted.",
+        "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
     }[name]
     return Check(name, verdict, value, fail, text)
 

@@ -63,7 +63,18 @@ class Radius:
         logdet : log det Sigma_t - d log lambda.
         sum_e2, sum_tri : sum of e^2 and of e u / sqrt(1 + u^2) over those rounds.
         """
-        return float(sqrt_gamma(self.kind, self.array, dim, ridge, rounds, logdet, sum_e2, sum_tri))
+        return float(
+            sqrt_gamma(
+                self.kind,
+                self.array,
+                int(dim),
+                float(ridge),
+                int(rounds),
+                float(logdet),
+                float(sum_e2),
+                float(sum_tri),
+            )
+        )
 
     @property
     def array(self) -> Float1:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from pulse_pyro.arrays import Float, Int, whole
+from pulse_pyro.arrays import Float, whole
 from pulse_pyro.errors import SettingError
 
 
@@ -59,9 +60,9 @@ class Lags:
 
     def __call__(self, s: Float) -> Float:
         """Map (..., time, s_dim) to (..., time, count * s_dim)."""
-        padded, index = _windows(s, self.memory)
-        columns = index[:, : self.count][:, ::-1]
-        return padded[..., columns, :].reshape(*s.shape[:-1], self.count * s.shape[-1])
+        newest_first = _windows(s, self.memory)[..., self.count - 1 :: -1]
+        rows = np.array(np.moveaxis(newest_first, -1, -2), order="C")  # no view of the padding
+        return rows.reshape(*s.shape[:-1], self.count * s.shape[-1])
 
     def last(self, past: Float) -> Float:
         """Return the newest row: (memory, s_dim) -> (p,)."""
@@ -96,8 +97,8 @@ class Window:
 
     def __call__(self, s: Float) -> Float:
         """Map (..., time, s_dim) to (..., time, s_dim)."""
-        padded, index = _windows(s, self.count)
-        out = self._reduce(padded[..., index, :])
+        windows = np.moveaxis(_windows(s, self.count), -1, -2)
+        out = self._reduce(windows)
         if out.shape != s.shape:
             raise SettingError(
                 f"Window: fn returned shape {out.shape} for windows of {self.count} rows of "
@@ -105,7 +106,7 @@ class Window:
             )
         series = (0,) * (s.ndim - 2)
         for t in {0, s.shape[-2] // 2, s.shape[-2] - 1} if out.size else ():
-            alone = self._reduce(padded[series][index[t]])
+            alone = self._reduce(windows[series][t])
             if not np.allclose(alone, out[series][t], rtol=1e-9, atol=0.0, equal_nan=True):
                 raise SettingError(
                     f"Window: fn gives {alone} for the window of row {t} alone but "
@@ -184,8 +185,8 @@ class Stack:
         return np.concatenate([part.last(past) for part in self.parts])
 
 
-def _windows(s: Float, count: int) -> tuple[Float, Int]:
-    """Return NaN-padded s and the (time, count) indices of each row's window, oldest first."""
+def _windows(s: Float, count: int) -> Float:
+    """View each row's last ``count`` rows, oldest first: (.., time, s_dim, count)."""
     padded = np.full((*s.shape[:-2], s.shape[-2] + count - 1, s.shape[-1]), np.nan)
     padded[..., count - 1 :, :] = s
-    return padded, np.arange(s.shape[-2])[:, None] + np.arange(count)
+    return sliding_window_view(padded, count, axis=-2)

@@ -43,7 +43,7 @@ def disturb():
     pyro.param("theirs", torch.zeros(3))
     torch.randn(7)
     torch.set_default_dtype(torch.float16)
-    torch.set_num_threads(2)
+    torch.set_num_threads(3)
 
 
 def test_nothing_global_changes(caller_store):

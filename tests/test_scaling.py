@@ -1,12 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.linear_exact import gram
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from tests.stat import assert_mean
+from tests.worlds import linear_history
 
 CHECK = settings(deadline=None, derandomize=True)
 UNITS = st.sampled_from([1e-6, 1e-2, 1.0, 1e3, 1e6])
@@ -75,6 +79,15 @@ def test_moments_change_units_like_the_rows():
     scaler = standard(x, w, s_dim=2)
     moments = scaler.moments_in(gram(x, w)[1])
     np.testing.assert_allclose(moments, gram(scaler.x_in(x), scaler.w_in(w))[1], atol=1e-9)
+
+
+def test_another_unit_of_w_changes_the_mean_in_step_and_the_id():
+    history, _ = linear_history(units=9, time=20, lags=3, w_dim=2)
+    first = linear_lags(3).fit(history, seed=0)
+    other = linear_lags(3).fit(replace(history, w=history.w * 1024), seed=0)
+    np.testing.assert_allclose(other.mean(history.s), first.mean(history.s) * 1024, rtol=1e-9)
+    assert other.law_id != first.law_id
+    assert linear_lags(np.int64(3)).fit(history, seed=0).law_id == first.law_id
 
 
 def test_raw_units_change_nothing():

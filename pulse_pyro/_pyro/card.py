@@ -40,6 +40,7 @@ class ModelCard:
     x_dim, w_dim : width of the inputs and of w.
     vectorised : the model gives the same law when all draws run at once (fast prediction);
         otherwise prediction loops over draws.
+    closed_mean : w has a closed-form mean given the global sites.
     nesting : plate dimensions the model uses; draws go to the left of them.
     """
 
@@ -48,6 +49,7 @@ class ModelCard:
     w_dim: int
     vectorised: bool
     nesting: int
+    closed_mean: bool
 
     @property
     def globals(self) -> tuple[Site, ...]:

@@ -1,13 +1,14 @@
 """The contract of a law's model, checked by running it: model(x, w=None)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyro.poutine as poutine
 import torch
 
 from pulse_pyro._pyro.card import ModelCard, Site
-from pulse_pyro._pyro.predict import run_at_draws
+from pulse_pyro._pyro.predict import has_mean, run_at_draws
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.arrays import Float2
 from pulse_pyro.errors import ModelError, PulseError, nearest
@@ -53,9 +54,11 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
                 "from the archive; give the parameters priors with pyro.sample."
             )
         nesting = max(1, *(len(site.batch_shape) for site in sites))
-        card = ModelCard(sites, x.shape[1], tw.shape[-1], False, nesting)
-        fast = ModelCard(sites, x.shape[1], tw.shape[-1], True, nesting)
-        return fast if _same_law(model, tx, tw, card, fast) else card
+        local = any(site.kind == "local" for site in sites)
+        closed = not local and has_mean(given.nodes["w"]["fn"])
+        slow = ModelCard(sites, x.shape[1], tw.shape[-1], False, nesting, closed)
+        fast = replace(slow, vectorised=True)
+        return fast if _same_law(model, tx, tw, slow, fast) else slow
 
 
 def _trace(model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyro
+import pyro.poutine as poutine
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
-from pyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuide, AutoMultivariateNormal
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
@@ -32,7 +33,7 @@ class Fit:
     """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
 
     ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi and
-    Laplace (above 0.7 the Gaussian approximation cannot be trusted); ``losses`` the ELBO losses.
+    Laplace (above 0.62 the Gaussian approximation cannot be trusted); ``losses`` the ELBO losses.
     """
 
     draws: dict[str, Float]
@@ -53,7 +54,8 @@ class Problem:
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
     """Fit inside the sandbox; only arrays of the global sites leave it."""
-    # the contract check has validated the model; validating again at every step doubles the time
+    _refuse_early(problem, inference)
+    # the checks have validated model and data; validating again at every step doubles the time
     with sandbox(seed, "fit"), pyro.validation_enabled(False):
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
@@ -74,6 +76,24 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
             "standardise the inputs, tighten the priors or try another engine."
         )
     return Fit(draws, fit.quality, fit.losses)
+
+
+def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
+    """Say what no engine could make sense of: discrete sites, data outside w's support."""
+    own_guide = isinstance(inference, Svi) and problem.guide is not None
+    discrete = [s.name for s in problem.card.sites if s.discrete and s.kind != "observed"]
+    if discrete and not own_guide:
+        raise ModelError(
+            f"{problem.label}: site {discrete[0]!r} is discrete, and every engine here needs "
+            "continuous sites; sum it out (e.g. MixtureSameFamily) or pass your own guide to Svi."
+        )
+    with sandbox(0, "support"), pyro.validation_enabled(True):
+        try:
+            poutine.trace(problem.model).get_trace(*problem.args).compute_log_prob()
+        except ValueError as cause:
+            raise ModelError(
+                f"{problem.label}: the data do not fit the model's distributions: {cause}"
+            ) from cause
 
 
 def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
@@ -126,7 +146,7 @@ def _svi(potential: Potential, how: Svi) -> Fit:
     def white_model() -> None:
         z = pyro.sample("z", flat)
         # blocked: energy() runs the model, whose sites must not be counted a second time here
-        with pyro.poutine.block():
+        with poutine.block():
             energy = potential.energy(potential.from_white(z))
         pyro.factor("posterior", -energy)
 
@@ -146,20 +166,42 @@ def _svi(potential: Potential, how: Svi) -> Fit:
 
 def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fit:
     if isinstance(guide, torch.nn.Module):
-        guide = copy.deepcopy(guide)  # a fit starts afresh and leaves the caller's guide alone
+        guide = _fresh(guide)
     # a guide made outside the sandbox may keep its parameters in the store, which is scoped here
     optimiser = pyro.optim.ClippedAdam({"lr": how.rate, "lrd": _decay(how)})
     with pyro.settings.context(module_local_params=False):
+        _check_guide(problem, guide)
         svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
         losses = np.array([svi.step(*problem.args) for _ in bar(range(how.steps), label="SVI")])
         with torch.no_grad():
             found = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
-    absent = [name for name in shapes if name not in found]
-    if absent:
-        raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
     draws = {name: found[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {}, losses)
+
+
+def _check_guide(problem: Problem, guide: Any) -> None:
+    """Run the guide once, before the long part."""
+    try:
+        found = poutine.trace(guide).get_trace(*problem.args)
+    except Exception as cause:
+        raise ModelError(
+            f"{problem.label}: the guide failed: {type(cause).__name__}: {cause}; it takes the "
+            "same arguments as the model."
+        ) from cause
+    absent = [site.name for site in problem.card.globals if site.name not in found.nodes]
+    if absent:
+        raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
+
+
+def _fresh(guide: Any) -> Any:
+    """Return a copy: a fit starts anew and leaves the caller's guide alone."""
+    if not isinstance(guide, AutoGuide):
+        return copy.deepcopy(guide)
+    model = guide._model  # copying strips the model from the copy AND from the original
+    twin = copy.deepcopy(guide)
+    guide._model = twin._model = model
+    return twin
 
 
 def _decay(how: Svi) -> float:

@@ -19,7 +19,10 @@ class Exact:
 
 @dataclass(frozen=True)
 class Nuts:
-    """No-U-turn sampler on the whitened posterior; chains run one after another."""
+    """No-U-turn sampler on the whitened posterior; chains run one after another.
+
+    Chains start around one mode, so r_hat cannot tell that there are others.
+    """
 
     draws: int = 1000  # in all, over the chains
     warmup: int = 300

@@ -23,7 +23,7 @@ class Potential:
 
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], label: str) -> None:
         try:
-            start, self._potential, self._transforms, trace = initialize_model(
+            start, self._potential, self._transforms, _ = initialize_model(
                 model, args, init_strategy=init_to_median(num_samples=15)
             )
         except (ValueError, RuntimeError, NotImplementedError) as cause:
@@ -31,12 +31,6 @@ class Potential:
                 f"{label}: no starting point with finite posterior density was found "
                 f"({cause}); check priors, supports and NaN in the data."
             ) from cause
-        discrete = [n for n, node in trace.nodes.items() if _latent_discrete(node)]
-        if discrete:
-            raise ModelError(
-                f"{label}: site {discrete[0]!r} is discrete, and every engine here needs "
-                "continuous sites; sum it out (e.g. MixtureSameFamily) or pass your own guide."
-            )
         self.shapes = {name: value.shape for name, value in start.items()}
         flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
         self.dim = len(flat)
@@ -100,8 +94,3 @@ class Potential:
         search.step(closure)
         found = u.detach()
         return found if torch.isfinite(found).all() else start
-
-
-def _latent_discrete(node: dict[str, Any]) -> bool:
-    latent = node["type"] == "sample" and not node["is_observed"]
-    return bool(latent and getattr(node["fn"], "has_enumerate_support", False))

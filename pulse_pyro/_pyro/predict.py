@@ -1,7 +1,6 @@
 """Run a model at stored posterior draws: all draws at once where the contract check allows it."""
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
 import pyro
@@ -94,15 +93,10 @@ class PyroKernel:
         self.draws = {name: torch.tensor(value) for name, value in draws.items()}
         self.count = len(next(iter(draws.values()))) if draws else 1
 
-    @cached_property
+    @property
     def exact_mean(self) -> bool:
-        """Whether w has a closed-form mean given a draw: no row-wise latents, and .mean exists."""
-        if self.card.locals:
-            return False
-        one = {name: value[:1] for name, value in self.draws.items()}
-        with sandbox(0, "mean"), torch.no_grad():
-            fn = run_at_draws(self.model, torch.zeros(1, self.card.x_dim), one, self.card)
-            return _closed_mean(fn) is not None
+        """Whether w has a closed-form mean given a draw."""
+        return self.card.closed_mean
 
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); a row's own latents are averaged out."""
@@ -132,13 +126,13 @@ class PyroKernel:
             return torch.cat(parts, dim=1).numpy()
 
 
-def _closed_mean(fn: Any) -> torch.Tensor | None:
+def has_mean(fn: Any) -> bool:
+    """Tell whether a distribution knows its mean."""
     try:
-        return fn.mean
+        return bool(torch.isfinite(fn.mean).all())
     except (NotImplementedError, AttributeError):
-        return None
+        return False
 
 
 def _mean(fn: Any) -> torch.Tensor:
-    mean = _closed_mean(fn)
-    return mean if mean is not None else torch.stack([fn.sample() for _ in range(64)]).mean(0)
+    return fn.mean if has_mean(fn) else torch.stack([fn.sample() for _ in range(64)]).mean(0)

@@ -98,8 +98,8 @@ class FittedLaw:
         return self._mean(self._inputs(s)).reshape(*np.shape(s)[:-1], -1)
 
     def mean_now(self, past: Float2) -> Float1:
-        """Return E[W_t | past] for the last row of past (memory, s_dim): (w_dim,)."""
-        x = self.law.summary.last(past)
+        """Return E[W_t | past] for the last row of past (time, s_dim): (w_dim,)."""
+        x = self._newest(past)
         if self._line is not None:
             out: Float1 = self._line[0] + x @ self._line[1]
             if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
@@ -124,8 +124,8 @@ class FittedLaw:
         return self._sample(self._inputs(s), size, rng).reshape(size, *np.shape(s)[:-1], -1)
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
-        """Draw W_t given the past (memory, s_dim), for its last row: (size, w_dim)."""
-        return self._sample(self.law.summary.last(past)[None], size, rng)[:, 0]
+        """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
+        return self._sample(self._newest(past)[None], size, rng)[:, 0]
 
     @property
     def conditions(self) -> bool:
@@ -171,6 +171,13 @@ class FittedLaw:
         if complete.any():
             out[:, complete] = self.scaler.w_out(predict(units[complete]))
         return out
+
+    def _newest(self, past: Float2) -> Float1:
+        """Inputs of the last row of past (time, s_dim); rows before its first count as unseen."""
+        short = self.law.summary.memory - len(past)
+        if short > 0:
+            past = np.concatenate([np.full((short, past.shape[1]), np.nan), past])
+        return self.law.summary.last(past)
 
     def _inputs(self, s: Float3) -> Float2:
         s = np.asarray(s, dtype=np.float64)

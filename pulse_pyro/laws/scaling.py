@@ -108,7 +108,7 @@ class GaussianInputs:
         repeated or constant inputs solvable.
         """
         sd = np.sqrt(np.maximum(np.diag(self.cov), 0.0))
-        sd[sd == 0] = 1.0
+        sd[sd <= 1e-10 * np.abs(self.mean)] = 1.0  # constant up to rounding
         corr = self.cov / np.outer(sd, sd)
         padded = np.where(seen[:, :, None] & seen[:, None, :], corr, 0.0)
         index = np.arange(len(sd))

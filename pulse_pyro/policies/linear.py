@@ -113,7 +113,7 @@ def decide(
     single = state.b.ndim == 1
     if x.ndim != (2 if single else 3) or x.shape[-1] != state.b.shape[-1]:
         raise FeatureError(
-            f"decide: features must be {'' if single else '(runs, '}(arms, {state.b.shape[-1]}), "
+            f"decide: features must be ({'' if single else 'runs, '}arms, {state.b.shape[-1]}), "
             f"but their shape is {x.shape}."
         )
     if not single and len(x) != len(state.b):

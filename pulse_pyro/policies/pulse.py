@@ -102,12 +102,16 @@ class PulseUCB:
             mean[~mask[0]] = width[~mask[0]] = np.nan
         gamma = float(self._root[0, 0]) ** 2
         e = bound if isinstance(bound, float) else float(bound[action])
-        decision = Decision(
-            action, x[0, 0, action].copy(), mean[0], width[0], gamma, e, self._issued
-        )
+        scored = x[0, 0, action].copy()
+        scored.flags.writeable = False  # what is learned from is what was scored
+        decision = Decision(action, scored, mean[0], width[0], gamma, e, self._issued)
         self._open[self._issued] = decision
         self._issued += 1
         return decision
+
+    def observe(self, s: ArrayLike, *, unit: str = "") -> None:
+        """Take in S_t without deciding: to warm up a unit's past, or when no decision is due."""
+        self._push(np.asarray(s, dtype=np.float64), unit)
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Learn the reward of an open decision (or its id), using the features it was scored with.
