@@ -59,9 +59,9 @@ class Lags:
         return self.start + self.count
 
     def __call__(self, s: Float) -> Float:
-        """Map (..., time, s_dim) to (..., time, count * s_dim)."""
+        """Map (..., time, s_dim) to (..., time, count * s_dim), a read-only view where it can."""
         newest_first = _windows(s, self.memory)[..., self.count - 1 :: -1]
-        rows = np.array(np.moveaxis(newest_first, -1, -2), order="C")  # no view of the padding
+        rows = np.moveaxis(newest_first, -1, -2)
         return rows.reshape(*s.shape[:-1], self.count * s.shape[-1])
 
     def last(self, past: Float) -> Float:

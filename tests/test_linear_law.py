@@ -159,7 +159,7 @@ def unseen():
     fitted, x = linear_lags(3).fit(HISTORY, seed=0), HISTORY.rows(Lags(3)).x
     s, inputs = HISTORY.s[:1, :6].copy(), GaussianInputs(x.mean(0), np.cov(x.T, bias=True))
     s[0, 3] = np.nan
-    full, left = Lags(3)(s)[0], np.zeros((6, 3, 3))
+    full, left = Lags(3)(s)[0].copy(), np.zeros((6, 3, 3))
     for row, part in zip(full, left, strict=True):
         mis = np.isnan(row)
         row[mis], part[np.ix_(mis, mis)] = conditional(inputs, row)
