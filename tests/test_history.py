@@ -123,7 +123,6 @@ def test_a_common_step_above_one_is_divided_out():
     [
         {"who": "string", "day": "Int64", "hr": "Float64", "steps": "Int64", "mood": "Int64"},
         {"who": "category", "day": "uint8", "hr": "float32", "steps": "int16", "mood": "Float32"},
-        {"day": "int64[pyarrow]", "hr": "double[pyarrow]", "mood": "int64[pyarrow]"},
     ],
 )
 def test_nullable_and_narrow_dtypes_read_the_same(kinds):
