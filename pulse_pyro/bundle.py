@@ -25,7 +25,7 @@ from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.summary import Identity, Lags, Stack, Summary, Window
 
 FORMAT = 1
-PARTS = ("x_mean", "x_scale", "w_mean", "w_scale", "input_mean", "input_cov")
+PARTS = ("x_mean", "x_scale", "w_mean", "w_scale", "input_mean", "input_cov", "contexts")
 REDUCTIONS = ("mean", "median", "sum", "min", "max", "std", "var", "ptp",
               "nanmean", "nanmedian", "nansum", "nanmin", "nanmax", "nanstd", "nanvar")  # fmt: skip
 
@@ -50,6 +50,7 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         scaler.w_scale,
         inputs.mean,
         inputs.cov,
+        fitted.contexts,
     )
     arrays.update(zip(PARTS, moments, strict=True))
     packed = io.BytesIO()
@@ -100,7 +101,8 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     ----------
     path : the folder.
     model : the Law itself, needed for a custom model or summary: code is never read from a bundle.
-        It must have the same sites, shapes and summary as when it was saved.
+        Its sites, shapes and summary are compared with those saved; two models that differ only
+        inside cannot be told apart.
     """
     manifest, arrays = _read(Path(path))
     law = _law(manifest, model, Path(path))
@@ -112,7 +114,7 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     draws = {name[5:]: value for name, value in arrays.items() if name.startswith("draw.")}
     record = FitRecord(**{**manifest["record"], "losses": tuple(manifest["record"]["losses"])})
     fitted = FittedLaw(
-        law, draws, card, scaler, inputs, record,
+        law, draws, card, scaler, inputs, arrays["contexts"], record,
         tuple(manifest["fit_units"]), tuple(manifest["s_names"]), tuple(manifest["w_names"]),
     )  # fmt: skip
     if fitted.law_id != manifest["law_id"]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pulse_pyro import __version__
 from pulse_pyro.errors import PulseError, SettingError, nearest
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PulseError as error:
         print(f"pulse-pyro: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"pulse-pyro: {error.filename or ''}: {error.strerror or error}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("pulse-pyro: stopped; finished files are kept.", file=sys.stderr)
         return 130
@@ -35,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulse-pyro", description="Bandit decisions with incomplete context."
     )
+    parser.add_argument("--version", action="version", version=f"pulse-pyro {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND")
     demo = verbs.add_parser("demo", help="the main job end to end on data it makes")
     demo.add_argument("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
@@ -75,6 +80,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from pulse_pyro.experiments import EXPERIMENTS
     from pulse_pyro.experiments.runner import run_experiment
 
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     for name in chosen:
         result = run_experiment(EXPERIMENTS[name], runs=arguments.runs, seed=arguments.seed)
         if arguments.json:
@@ -96,13 +103,14 @@ def _print(result: Result) -> None:
 
 
 def _write(result: Result, folder: Path) -> None:
+    from pulse_pyro.files import write_whole
     from pulse_pyro.plots import regret_curves, sweep
+    from pulse_pyro.report import figure_svg
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{result.name}.json").write_text(json.dumps(result.to_json(), indent=1))
     single = len(result.curves) == 1
     ax = regret_curves(next(iter(result.curves.values()))) if single else sweep(result)
-    ax.figure.savefig(folder / f"{result.name}.svg")  # type: ignore[union-attr]
+    write_whole(folder / f"{result.name}.json", json.dumps(result.to_json(), indent=1))
+    write_whole(folder / f"{result.name}.svg", figure_svg(ax, result.name, result.title))
     print(f"written: {folder / result.name}.json, .svg", file=sys.stderr)
 
 

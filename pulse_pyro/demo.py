@@ -11,6 +11,8 @@ from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.bundle import save_law
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.environments.arma import w_times_action
+from pulse_pyro.errors import SettingError
+from pulse_pyro.files import write_whole
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear import linear_lags
@@ -20,6 +22,7 @@ from pulse_pyro.report import Section, write_report
 from pulse_pyro.seeds import stream
 from pulse_pyro.simulation import Run, cond_oracle, oful, oful_full, oful_lags, pulse, simulate
 
+MARKER = ".pulse-pyro-demo"  # tells an earlier demo's folder from anybody else's
 UNITS, LENGTH, RUNS, HORIZON = 200, 60, 40, 980
 
 
@@ -41,11 +44,15 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     import pandas as pd
 
     out = Path(folder)
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
+        raise SettingError(
+            f"demo: {out} holds files of something else; name a new folder with --out."
+        )
     environment = w_times_action()
     steps = bar(total=5, label="demo")
     made = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
-    out.mkdir(parents=True, exist_ok=True)
-    made.to_frame().to_csv(out / "archive.csv", index=False)
+    write_whole(out / MARKER, "written by pulse-pyro demo\n")
+    write_whole(out / "archive.csv", made.to_frame().to_csv(index=False))
     history = History.from_frame(
         pd.read_csv(out / "archive.csv"), unit="unit", time="time", observed=["s"], missing=["w"]
     )
@@ -69,7 +76,7 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     steps.update()
     verdict = _verdict(diagnostics, run)
     report = _report(out, history, held_out, card, fitted, diagnostics, run, verdict, seed)
-    (out / "results.json").write_text(json.dumps(results(run, diagnostics, verdict), indent=1))
+    write_whole(out / "results.json", json.dumps(results(run, diagnostics, verdict), indent=1))
     steps.update()
     steps.close()
     return Demo(held_out, card, fitted, diagnostics, run, report, verdict)
@@ -115,7 +122,8 @@ def _report(
                 "info_gap: what no policy that sees only S can earn. The imputation error D_t is "
                 "not calibrated here: the radius is the constant 2 of the published runs.",
                 run.table, run.plot(),
-                "The lower the better; OFUL with W known is the best any imputation can hope for."),
+                "The lower the better; oful_full knows W but must learn theta, cond_oracle knows "
+                "theta but not W; regret_cond of oful_full means little, as it follows W."),
         Section("Provenance", f"Seed {seed}; law {fitted.law_id}; {versions}."),
     ]  # fmt: skip
     return write_report(

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro.arrays import Float2, Float3, whole
-from pulse_pyro.errors import DataError, LeakageError
+from pulse_pyro.errors import DataError, LeakageError, ModelError
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.seeds import stream
@@ -25,6 +25,7 @@ LIMITS = {  # warn above the first, fail above the second
     "divergences": (0.0, 10.0),
     "pareto_k": (0.5, 0.62),  # 1 - 1 / log10(400 draws)
     "improper": (0.0, 0.0),
+    "loss_drop": (2.0, 4.0),
 }
 
 
@@ -58,7 +59,10 @@ class Diagnostics:
         return pd.DataFrame([asdict(check) for check in self.checks]).set_index("name")
 
     def __repr__(self) -> str:
-        lines = [f"  {c.verdict:4} {c.name}: {c.value:.4g}. {c.text}" for c in self.checks[:11]]
+        worst = sorted(self.checks, key=lambda c: -RANK.index(c.verdict))
+        lines = [f"  {c.verdict:4} {c.name}: {c.value:.4g}. {c.text}" for c in worst[:10]]
+        if len(worst) > 10:
+            lines.append(f"  ... and {len(worst) - 10} more, none worse; see .table")
         return "\n".join([f"Diagnostics: {self.verdict}", *lines])
 
     def _repr_html_(self) -> str:
@@ -80,6 +84,11 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
     wrong in places the held-out units do not visit.
     """
     whole(size, "diagnose: size", 100)
+    if not isinstance(fitted, FittedLaw):
+        raise ModelError(
+            f"diagnose: a fitted law was expected, {type(fitted).__name__} came; fit it first: "
+            "law.fit(history, seed=0)."
+        )
     leaked = sorted(set(fitted.fit_units) & set(held_out.units))
     if leaked:
         raise LeakageError(
@@ -96,7 +105,13 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
             )
     held_out.rows(fitted.law.summary)  # refuses, with a sentence, if no row is complete
     w, mean, inside = _predictions(fitted, held_out, stream(seed, "diagnose"), size)
-    checks = [_quality(name, value) for name, value in fitted.record.quality.items()]
+    used = np.isfinite(w[..., 0])
+    rows = Check(
+        "rows", "info", float(used.sum()), float(held_out.rows_seen),
+        f"Held-out rows judged, of {int(used.any(1).sum())} of {len(held_out.units)} units; the "
+        "others lack an input or W, or were left out to save memory.",
+    )  # fmt: skip
+    checks = [rows, *(_quality(name, value) for name, value in fitted.record.quality.items())]
     for j, name in enumerate(held_out.w_names):
         checks += [_skill(name, w[..., j], mean[..., j]), _coverage(name, inside[..., j])]
     return Diagnostics(tuple(checks))
@@ -109,14 +124,15 @@ def _predictions(
     x = fitted.law.summary(held_out.s)
     usable = held_out.seen & np.isfinite(x).all(-1) & np.isfinite(held_out.w).all(-1)
     # whole units, as many as keep the draws within about 400 MB
-    most = max(2, 50_000_000 // (size * usable.shape[1] * len(held_out.w_names)))
-    s, usable, w = held_out.s[:most], usable[:most], held_out.w[:most]
-    draws = fitted.sample(s, size, rng=rng)[:, usable]
+    rows = np.cumsum(usable.sum(1))
+    most = max(int((rows <= 50_000_000 // (size * len(held_out.w_names))).sum()), 2)
+    usable, w = usable[:most], held_out.w[:most]
+    centre, draws = fitted.predict_rows(x[:most][usable], size, rng=rng)
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    inside = np.full(w.shape, np.nan)
-    inside[usable] = (low <= w[usable]) & (w[usable] <= high)
-    gaps = ~usable[..., None]
-    return np.where(gaps, np.nan, w), np.where(gaps, np.nan, fitted.mean(s)), inside
+    out = np.full((3, *w.shape), np.nan)
+    out[0, usable], out[1, usable] = w[usable], centre
+    out[2, usable] = (low <= w[usable]) & (w[usable] <= high)
+    return out[0], out[1], out[2]
 
 
 def _quality(name: str, value: float) -> Check:
@@ -127,6 +143,7 @@ def _quality(name: str, value: float) -> Check:
     text = {
         "r_hat": "Chains agree if this is near 1.",
         "divergences": "Steps the sampler could not follow; it may have missed a region.",
+        "loss_drop": "The loss still falls, by this many standard errors, at the end of the fit.",
         "improper": "Directions the rows do not span: draws carry no uncertainty there.",
         "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
     }[name]
@@ -138,6 +155,8 @@ def _skill(name: str, w: Float2, mean: Float2) -> Check:
     value = float(1 - np.nanmean((w - mean) ** 2) / spread) if spread > 0 else float("nan")
     verdict: Verdict = "pass" if value > 0.05 else "warn" if value > 0 else "fail"
     text = f"Share of the held-out variance of {name} the law explains; below 0 it misleads."
+    if verdict != "pass":
+        text += " Other lags or more units may help, or S may not tell."
     return Check(f"skill {name}", verdict, value, 0.0, text)
 
 
@@ -157,5 +176,8 @@ def _coverage(name: str, inside: Float2) -> Check:
         verdict = "fail"
     elif p < 0.05 and apart > 0.01:
         verdict = "warn"
+    side = "wide: cautious" if value > LEVEL else "narrow: over-confident"
     text = f"Share of held-out {name} inside its 90 % predictive interval ({units} units)."
+    if verdict != "pass":
+        text += f" Intervals are too {side}; try another noise model or summary."
     return Check(f"coverage {name}", verdict, value, LEVEL, text)

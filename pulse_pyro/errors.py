@@ -39,7 +39,8 @@ class BundleError(PulseError):
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return a "; did you mean ...?" clause for a misspelt name, or the list of options."""
     known = [str(option) for option in options]
-    close = get_close_matches(str(name), known, n=1, cutoff=0.6)
+    same = [option for option in known if option.lower() == str(name).lower()]
+    close = same or get_close_matches(str(name), known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
     shown = ", ".join(repr(option) for option in known[:12])

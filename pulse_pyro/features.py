@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, whole
-from pulse_pyro.errors import FeatureError, PulseError, SettingError
+from pulse_pyro.errors import FeatureError, SettingError
 from pulse_pyro.seeds import stream
 
 REACH = (0.5, -1.0, 3.0, -10.0, 100.0)  # how far from w a feature map is probed
@@ -80,13 +80,34 @@ class Features:
 
     def unchecked(self, s: Float2, w: Float2, action: int) -> Float2:
         """Return Phi((s, w), action), (n, d), with only its shape checked."""
-        out = np.asarray(self.fn(s, w, action), dtype=np.float64)
+        try:
+            out = np.asarray(self.fn(s, w, action), dtype=np.float64)
+        except Exception as cause:
+            raise FeatureError(
+                f"Features: fn failed for action {action} with s {s.shape} and w {w.shape}: "
+                f"{type(cause).__name__}: {cause}; s and w are tables, use s[:, 0]."
+            ) from cause
         if out.shape != (len(s), len(self.names)):
             raise FeatureError(
                 f"Features: fn returned shape {out.shape} for action {action} and {len(s)} rows; "
                 f"it must be ({len(s)}, {len(self.names)}), one column per name {self.names}."
             )
         return out
+
+    def check_rows(self, s: Float2, w: Float2) -> None:
+        """Refuse a fn whose value at a row depends on the other rows: streaming has only one."""
+        usable = np.flatnonzero(np.isfinite(s).all(-1) & np.isfinite(w).all(-1))
+        if len(usable) < 2:
+            return
+        one = usable[len(usable) // 2]
+        for action in range(self.actions):
+            among = self.unchecked(s, w, action)[one]
+            alone = self.unchecked(s[one : one + 1], w[one : one + 1], action)[0]
+            if not np.allclose(among, alone, rtol=1e-9, atol=0.0, equal_nan=True):
+                raise FeatureError(
+                    f"Features: fn gives {alone} for one row alone but {among} among others "
+                    f"(action {action}); it must treat rows one by one."
+                )
 
     def involves_w(self, s: Float2, w: Float2) -> Bool:
         """Tell which of the d coordinates change with w at the rows of s (n, s_dim), w (n, w_dim).
@@ -102,10 +123,12 @@ class Features:
         s, w = s[usable], w[usable]
         moved[:] = False
         for action in range(self.actions):
-            before = self.unchecked(s, w, action)
+            before = self._probe(s, w, action)
             for reach in REACH:
                 after = self._probe(s, w + reach * (np.abs(w) + 1.0), action)
-                moved |= True if after is None else (before != after).any(0)
+                if before is None or after is None:
+                    return np.ones(len(self.names), dtype=np.bool_)
+                moved |= (before != after).any(0)
         return moved
 
     def affine_in_w(self, s: Float2, w: Float2) -> bool:
@@ -149,11 +172,10 @@ class Features:
         """Evaluate at a w that may be impossible: None where fn cannot cope."""
         try:
             with np.errstate(all="ignore"):
-                return self.unchecked(s, w, action)
-        except PulseError:
-            raise
+                out = np.asarray(self.fn(s, w, action), dtype=np.float64)
         except Exception:
             return None
+        return out if out.shape == (len(s), len(self.names)) else self.unchecked(s, w, action)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,16 +240,21 @@ def expected_features(
 
     if isinstance(law, HasMean) and law.exact_mean:
         w = law.mean(series)
+        features.check_rows(series.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1]))
         if features.affine_in_w(series.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1])):
             mean = stacked([features(by_action(series, a), by_action(w, a), a) for a in range(k)])
             return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
 
-    draws = law.sample(series, size, rng=rng)
     means, errors = [], []
+    start = rng.bit_generator.state
+    draws: Float4 | None = None
     for a in range(k):
-        mean, error = _monte_carlo(
-            features, by_action(series, a), np.stack([by_action(d, a) for d in draws]), a
-        )
+        if draws is None or per_action:
+            rng.bit_generator.state = start  # arms with contexts of their own share one noise
+            own = s[:, :, a] if per_action else s
+            draws = law.sample(own, size, rng=rng)
+        w = draws.reshape(size, -1, draws.shape[-1])
+        mean, error = _monte_carlo(features, by_action(series, a), w, a)
         means.append(mean)
         errors.append(error)
     return Expectation(stacked(means), stacked(errors), exact=False, size=size)

@@ -132,9 +132,12 @@ def _ticks(column: Series, name: str) -> Int:
             f"from_frame: time column {name!r} must hold integers or dates, but is {column.dtype}; "
             "convert it with pandas.to_datetime or number the decision points."
         )
-    # clock time, not UTC: a change of the clocks must not turn daily steps into hourly ones
-    local = column.dt.tz_localize(None) if getattr(column.dtype, "tz", None) else column
-    values: Array = local.to_numpy()
+    if getattr(column.dtype, "tz", None):
+        # a change of the clocks must neither turn days into hours nor repeat an hour
+        daily = column.dt.tz_localize(None)
+        same_hour = (daily - daily.dt.normalize()).nunique() == 1
+        column = daily if same_hour else column.dt.tz_convert("UTC").dt.tz_localize(None)
+    values: Array = column.to_numpy()
     if kind in "fu" and not (np.abs(values.astype(np.float64)) < 2.0**62).all():
         raise DataError(f"from_frame: time column {name!r} holds times beyond 2^62; rescale them.")
     if kind == "f" and not (values == np.round(values)).all():

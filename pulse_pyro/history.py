@@ -140,8 +140,11 @@ class History:
         is a complete-case fit, valid when incompleteness does not depend on w given x.
         """
         x = summary(self.s)
-        # a sum is NaN exactly where a term is: one pass, no temporary of the size of x
-        keep = self.seen & ~np.isnan(x.sum(-1)) & ~np.isnan(self.w.sum(-1))
+        # a sum is NaN where a term is: one pass, no temporary of the size of x
+        total = x.sum(-1)
+        if np.isinf(total).any():
+            raise DataError(f"{summary!r} gives an infinite value; what does it do at 0?")
+        keep = self.seen & ~np.isnan(total) & ~np.isnan(self.w.sum(-1))
         if not keep.any():
             raise DataError(
                 f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows, "

@@ -90,11 +90,17 @@ def constant(alpha: float) -> Radius:
     return Radius("constant", CONSTANT, (positive(alpha, "constant: alpha", zero=True),))
 
 
-def paper(*, noise_sd: float, delta: float = 0.05, feature_bound: float = 1.0) -> Radius:
+def paper(*, noise_sd: float, feature_bound: float, delta: float = 0.05) -> Radius:
     """The radius as printed, with its index slip mended (D_tau in the sum, not D_t).
 
     gamma_t = 3 lambda + 6 (sd + 2)^2 [log(4 t^2 / delta) + d log(1 + t B^2 / (d lambda))]
               + 3 d^2 sum_{tau <= t} D_tau,   max(t, 1) in the first log; D = (e / 2)^2.
+
+    Parameters
+    ----------
+    noise_sd : sub-Gaussian scale of the reward noise.
+    feature_bound : B >= ||Phi||_2.
+    delta : the ball may miss theta* with probability delta.
 
     Assumes ||theta*|| <= 1 and rewards in [-1, 1]. Valid for d >= 4, about 5 times too wide.
     """
@@ -119,8 +125,10 @@ def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) ->
     delta : the ball may miss theta* with probability delta, plus that of the error bounds e.
     theta_bound : S >= ||theta*||.
 
-    Holds for all t at once, late rewards included. It cannot check S, sigma, that the e handed
-    to the policy bound the law's error, nor that W_t given S_1:t is free of the earlier W.
+    Holds for all t at once. Rewards may be late or lost if whether and when they arrive does not
+    depend on their value; if low rewards are reported later, or less often, it fails. Nor can it
+    check S, sigma, that the e handed to the policy bound the law's error, or that W_t given S_1:t
+    is free of the earlier W.
     """
     params = (
         positive(theta_bound, "corrected: theta_bound"),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulse_pyro.errors import PulseError
+from pulse_pyro.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +63,7 @@ def write_report(path: str | Path, title: str, verdict: str, sections: Sequence[
         f'<h1>{html.escape(title)}</h1><p class="verdict">{html.escape(verdict)}</p>'
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}</main></body></html>'
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=target.parent, suffix=".html")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(page)
-    os.replace(aside, target)
-    target.chmod(0o644)
-    return target
+    return write_whole(target, page)
 
 
 def _section(anchor: str, section: Section) -> str:

@@ -105,8 +105,8 @@ class Run:
     names : agents, in order.
     action : (agent, run, time); negative where a round could not be scored.
     regret, regret_cond : (agent, run, time) cumulative, against the best arm given the full
-        context and given S alone. Their expected difference is the same for every policy:
-        sum_t J_t, what no policy that sees only S can earn.
+        context and given S alone. Their expected difference is the same for every policy that
+        sees only S: sum_t J_t, what none of them can earn.
     info_gap : (run,) realised full-context regret of the best policy that sees only S.
     """
 
@@ -149,8 +149,11 @@ class Run:
         return regret_curves(self, ax)
 
     def __repr__(self) -> str:
-        best = self.table["regret_cond"].drop("cond_oracle", errors="ignore").idxmin()
-        head = f"Run: lowest conditional regret: {best}"
+        table = self.table
+        whole = table[table["refused"] == 0]["regret_cond"].drop("cond_oracle", errors="ignore")
+        head = f"Run: lowest conditional regret: {whole.idxmin()}" if len(whole) else "Run"
+        if (table["refused"] > 0).any():
+            head += "; agents that refused rounds are flattered: those cost nothing"
         return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
 
     def _repr_html_(self) -> str:

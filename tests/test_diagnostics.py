@@ -30,7 +30,10 @@ def shifted(by):
 def test_a_right_law_passes():
     found = diagnose(LAW, HELD_OUT, seed=0)
     assert found.verdict == "pass"
-    assert list(found.table.index) == ["skill w0", "coverage w0", "skill w1", "coverage w1"]
+    names = ["rows", "skill w0", "coverage w0", "skill w1", "coverage w1"]
+    assert list(found.table.index) == names
+    complete = HELD_OUT.rows(LAW.law.summary).x
+    assert found.table.loc["rows", "value"] == len(complete)
     assert repr(found).startswith("Diagnostics: pass")
 
 

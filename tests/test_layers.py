@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "pulse_pyro"
 ROWS = (
-    ("errors", "seeds", "arrays", "progress"),
+    ("errors", "seeds", "arrays", "progress", "files"),
     ("history", "frames", "summary", "features"),
     ("_pyro",),
     ("laws",),

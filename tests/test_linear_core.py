@@ -8,7 +8,11 @@ from pulse_pyro.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.policies.linear import State, decide, init, play_horizon, update
 from pulse_pyro.radius import constant, corrected, paper
 
-RADII = (constant(0.5), paper(noise_sd=0.1), corrected(sigma=0.3, theta_bound=2.0))
+RADII = (
+    constant(0.5),
+    paper(noise_sd=0.1, feature_bound=1.0),
+    corrected(sigma=0.3, theta_bound=2.0),
+)
 
 
 def problem(runs=2, rounds=300, arms=3, dim=4, seed=0):

@@ -184,7 +184,9 @@ def test_a_curved_map_is_learned_with_the_draws_it_was_scored_with():
     for s, reward in zip(S[:40], REWARD[:40], strict=True):
         choice = bot.act(s)
         x.append(choice.x)
-        bot.learn(choice._replace(x=np.full(2, 9.0)), reward)
+        with pytest.raises(RewardError, match="another policy"):
+            bot.learn(choice._replace(x=np.full(2, 9.0)), reward)
+        bot.learn(choice, reward)
     x = np.array(x)
     assert_allclose(bot.state.precision, np.eye(2) + x.T @ x, rtol=1e-12)
     assert_allclose(bot.state.b, x.T @ REWARD[:40], rtol=1e-12)

@@ -63,7 +63,9 @@ def test_before_any_reward_the_corrected_ball_is_exact():
 
 
 def test_before_any_reward_the_paper_radius_is_finite():
-    found = paper(noise_sd=1.0, delta=0.05).at(dim=2, ridge=1.0, rounds=0, logdet=0.0)
+    found = paper(noise_sd=1.0, feature_bound=1.0, delta=0.05).at(
+        dim=2, ridge=1.0, rounds=0, logdet=0.0
+    )
     assert found == pytest.approx(math.sqrt(3 + 54 * math.log(80)), rel=1e-14)
 
 
@@ -130,7 +132,7 @@ def test_the_paper_radius_contains_the_corrected_one(seed, dim, rounds, ridge, n
 @given(SEED, DIM, ROUNDS)
 def test_radii_never_shrink(seed, dim, rounds):
     x, e, _ = rows(seed, dim, rounds)
-    for radius in (corrected(sigma=1.0), paper(noise_sd=0.1)):
+    for radius in (corrected(sigma=1.0), paper(noise_sd=0.1, feature_bound=1.0)):
         path = []
         for t in range(rounds + 1):
             _, logdet, e2, tri, _ = learned(x[:t], e[:t], 1.0).sums
@@ -149,8 +151,10 @@ def test_noise_scales_come_from_bounds_or_standard_deviations():
 BAD = {
     "constant: alpha must be a finite number >= 0, but -1": lambda: constant(-1.0),
     "constant: alpha": lambda: constant(math.nan),
-    "paper: noise_sd": lambda: paper(noise_sd=-0.1),
-    "paper: delta must lie between 0 and 1, but 0": lambda: paper(noise_sd=1.0, delta=0.0),
+    "paper: noise_sd": lambda: paper(noise_sd=-0.1, feature_bound=1.0),
+    "paper: delta must lie between 0 and 1, but 0": lambda: paper(
+        noise_sd=1.0, feature_bound=1.0, delta=0.0
+    ),
     "paper: feature_bound": lambda: paper(noise_sd=1.0, feature_bound=0.0),
     "corrected: sigma": lambda: corrected(sigma=math.inf),
     "corrected: theta_bound": lambda: corrected(sigma=1.0, theta_bound=0.0),

@@ -21,7 +21,9 @@ def table(seed, n, p):
 
 
 def standard(x, w, s_dim):
-    return Scaler.standard(*gram(x, w), len(x), w.shape[1], s_dim)
+    """Columns as lags of s_dim series: lag 0 of each, lag 1 of each, ..."""
+    kinds = [f"s{j % s_dim}.lag" for j in range(x.shape[1])]
+    return Scaler.standard(*gram(x, w), len(x), kinds)
 
 
 @CHECK

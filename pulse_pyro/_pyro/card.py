@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+SLOW = (
+    "\n  slow because the model does not broadcast over draws: write (x * b).sum(-1) for x @ b, "
+    "sd[..., None], and .to_event(1) on vector sites"
+)
+
+
 @dataclass(frozen=True)
 class Site:
     """One sample site of a model.
@@ -75,7 +81,7 @@ class ModelCard:
         local = ", ".join(s.name for s in self.locals) or "none"
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
-            f"  global sites: {latent}\n  local sites: {local}"
+            f"  global sites: {latent}\n  local sites: {local}" + ("" if self.vectorised else SLOW)
         )
 
     def _repr_html_(self) -> str:

@@ -33,6 +33,12 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
         given = _trace(model, label, tx, tw)
         free = _trace(model, label, tx, None)
         short = _trace(model, label, tx[:-1], tw[:-1])
+        learned = [n for n, node in given.nodes.items() if node["type"] == "param"]
+        if learned:
+            raise ModelError(
+                f"{label}: {learned[0]!r} is a pyro.param, but only sample sites leave a fit; give "
+                "it a prior with pyro.sample."
+            )
         _check_w(label, given, free, many, tw.shape[-1])
         sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
         for site in sites:
@@ -69,8 +75,8 @@ def _trace(model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None) ->
     except Exception as cause:
         call = "model(x)" if w is None else "model(x, w)"
         raise ModelError(
-            f"{label}: {call} failed for x {tuple(x.shape)}: {type(cause).__name__}: {cause}. "
-            f"Remember: {RULE}."
+            f"{label}: {call} failed for x {tuple(x.shape)} of {x.dtype}: {type(cause).__name__}: "
+            f"{str(cause).strip().splitlines()[0] if str(cause).strip() else ''}. Remember: {RULE}."
         ) from cause
 
 

@@ -15,6 +15,8 @@ from pyro.infer.mcmc.util import initialize_model
 from pulse_pyro.arrays import Float
 from pulse_pyro.errors import ModelError
 
+RESTARTS = 20
+FLAT = 1e-6  # gradient at the mode, over the size of the energy
 WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
 
 
@@ -69,6 +71,8 @@ class Potential:
         if self.dim > WHITEN_LIMIT:
             return plain
         mode = self._minimise(start)
+        if mode is None:
+            return plain
         hessian = torch.autograd.functional.hessian(self.energy, mode)
         if not torch.isfinite(hessian).all():
             return plain
@@ -78,12 +82,9 @@ class Potential:
         # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
         return mode, torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T, True
 
-    def _minimise(self, start: torch.Tensor) -> torch.Tensor:
+    def _minimise(self, start: torch.Tensor) -> torch.Tensor | None:
+        """Search the mode, restarting while it helps; None if the gradient does not vanish."""
         u = start.clone().requires_grad_(True)
-        search = torch.optim.LBFGS(
-            [u], max_iter=300, history_size=30, tolerance_grad=1e-8, tolerance_change=1e-13,
-            line_search_fn="strong_wolfe",
-        )  # fmt: skip
 
         def closure() -> torch.Tensor:
             search.zero_grad()
@@ -91,6 +92,16 @@ class Potential:
             loss.backward()
             return loss
 
-        search.step(closure)
-        found = u.detach()
-        return found if torch.isfinite(found).all() else start
+        before = float("inf")
+        for _ in range(RESTARTS):  # a restart drops the curvature gathered far from the mode
+            search = torch.optim.LBFGS(
+                [u], max_iter=300, history_size=30, tolerance_grad=1e-8, tolerance_change=1e-13,
+                line_search_fn="strong_wolfe",
+            )  # fmt: skip
+            search.step(closure)
+            energy = float(closure().detach())
+            if not energy < before - 1e-9 * abs(before):
+                break
+            before = energy
+        steepest = float(u.grad.abs().max()) if u.grad is not None else float("inf")
+        return u.detach() if steepest <= FLAT * max(abs(before), 1.0) else None

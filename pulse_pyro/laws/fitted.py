@@ -16,6 +16,8 @@ from pulse_pyro.arrays import Float, Float1, Float2, Float3, Float4, Int, whole
 from pulse_pyro.errors import DataError, ModelError
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 
+CHUNK = 2**22  # values in flight
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -44,6 +46,7 @@ class FittedLaw:
     draws : global site -> (draw, *site shape), in the law's own units.
     card : the contract check's findings (None after Exact, which runs no Pyro).
     scaler, inputs : units, and the moments used to condition on unseen inputs.
+    contexts : (2, s_dim) mean and sd of S in the archive.
     record : engine, seed, quality.
     fit_units : the units it has seen; calibration refuses to meet them again.
 
@@ -55,6 +58,7 @@ class FittedLaw:
     card: ModelCard | None
     scaler: Scaler
     inputs: GaussianInputs
+    contexts: Float2
     record: FitRecord
     fit_units: tuple[str, ...]
     s_names: tuple[str, ...]
@@ -127,6 +131,12 @@ class FittedLaw:
         """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
         return self._sample(self._newest(past)[None], size, rng)[:, 0]
 
+    def predict_rows(
+        self, x: Float2, size: int, *, rng: np.random.Generator
+    ) -> tuple[Float2, Float3]:
+        """Return E[W], (n, w_dim), and draws of W, (size, n, w_dim), at summary rows x (n, p)."""
+        return self._mean(x), self._sample(x, size, rng)
+
     @property
     def conditions(self) -> bool:
         """Whether unseen inputs are conditioned on: exact for a law that is affine in x."""
@@ -157,19 +167,25 @@ class FittedLaw:
 
     def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         index = self._pick(size, rng)
-        if self.conditions and np.isnan(x).any():
-            x = self.inputs.draw(x, size, rng)
-        return self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
+        out = self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
+        short = np.flatnonzero(np.isnan(x).any(-1))
+        if not self.conditions or not len(short):
+            return out
+        block = max(CHUNK // (size * x.shape[1]), 1)  # completions of a row are (size, p)
+        for start in range(0, len(short), block):
+            rows = short[start : start + block]
+            filled = self.scaler.x_in(self.inputs.draw(x[rows], size, rng))
+            out[:, rows] = self.scaler.w_out(self.kernel.sample(filled, index, rng))
+        return out
 
-    def _at(self, x: Float, predict: Callable[[Float], Float3], size: int) -> Float3:
+    def _at(self, x: Float2, predict: Callable[[Float2], Float3], size: int) -> Float3:
         """Predict (size, n, w_dim) in raw units; NaN at the rows of x (n, p) that hold a NaN."""
-        units = self.scaler.x_in(x)
         complete = ~np.isnan(x).any(-1)
         if complete.all():
-            return self.scaler.w_out(predict(units))
+            return self.scaler.w_out(predict(self.scaler.x_in(x)))
         out = np.full((size, len(x), len(self.w_names)), np.nan)
         if complete.any():
-            out[:, complete] = self.scaler.w_out(predict(units[complete]))
+            out[:, complete] = self.scaler.w_out(predict(self.scaler.x_in(x[complete])))
         return out
 
     def _newest(self, past: Float2) -> Float1:

@@ -12,7 +12,7 @@ import numpy as np
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro._pyro.inference import Exact, Inference, Laplace, Nuts, Svi
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
-from pulse_pyro.errors import ModelError, SettingError
+from pulse_pyro.errors import DataError, ModelError, SettingError
 from pulse_pyro.history import History, Rows
 from pulse_pyro.laws.fitted import FitRecord, FittedLaw
 from pulse_pyro.laws.linear_exact import gram
@@ -93,6 +93,13 @@ class Law:
     guide: Callable[..., Any] | None = None
     family: Family | None = None
 
+    def __post_init__(self) -> None:
+        if not callable(self.summary) or not hasattr(self.summary, "memory"):
+            raise SettingError(
+                f"Law: summary must be a summary such as Lags(3), but {self.summary!r} came; the "
+                "model is the first argument, the summary the second."
+            )
+
     @property
     def label(self) -> str:
         """The name, or the model function's own."""
@@ -110,7 +117,7 @@ class Law:
         """Run the model on a few rows and describe its sites, or say which rule it breaks."""
         from pulse_pyro._pyro.contract import check_model
 
-        rows = history.rows(self.summary)
+        rows = self._rows(history)
         scaler = self._scaler(*gram(rows.x, rows.w), len(rows.x), history)
         model = self.model_for(rows.x.shape[1], rows.w.shape[1])
         return check_model(model, scaler.x_in(rows.x[:8]), scaler.w_in(rows.w[:8]), self.label)
@@ -131,7 +138,7 @@ class Law:
                 f"{self.label}: inference must be Exact(), Nuts(), Svi() or Laplace(), but {how!r} "
                 "came."
             )
-        rows = history.rows(self.summary)
+        rows = self._rows(history)
         n, p = rows.x.shape
         mean, moments = gram(rows.x, rows.w)
         scaler = self._scaler(mean, moments, n, history)
@@ -149,11 +156,27 @@ class Law:
             draws, quality = self.family.exact(
                 scaler.moments_in(moments), n, rows.w.shape[1], how, stream(seed, "exact")
             )
+        broken = [name for name, value in draws.items() if not np.isfinite(value).all()]
+        if broken:
+            raise ModelError(
+                f"{self.label}: draws of site {broken[0]!r} are not finite after {how!r}; rescale "
+                "the inputs, tighten the priors or try another engine."
+            )
+        seen = history.s[history.seen]
+        contexts = np.stack([np.nanmean(seen, axis=0), np.nanstd(seen, axis=0)])
         return FittedLaw(
-            self, draws, card, scaler, GaussianInputs(mean[:p], moments[:p, :p] / n),
+            self, draws, card, scaler, GaussianInputs(mean[:p], moments[:p, :p] / n), contexts,
             FitRecord(repr(how), int(seed), n, rows.dropped, quality, losses),
             history.units, history.s_names, history.w_names,
         )  # fmt: skip
+
+    def _rows(self, history: History) -> Rows:
+        if not isinstance(history, History):
+            raise DataError(
+                f"{self.label}: a History was expected, {type(history).__name__} came; make one "
+                "with History.from_frame, and pass one part of a split."
+            )
+        return history.rows(self.summary)
 
     def _engine(self, rows: Rows, scaler: Scaler, how: Any, seed: int) -> tuple[ModelCard, Fit]:
         import torch
@@ -170,7 +193,8 @@ class Law:
         return card, run_engine(problem, how, seed)
 
     def _scaler(self, mean: Float1, moments: Float2, n: int, history: History) -> Scaler:
-        w_dim = len(history.w_names)
         if self.family is None:  # a custom model states its priors in the units of the data
-            return Scaler.raw(len(mean) - w_dim, w_dim)
-        return Scaler.standard(mean, moments, n, w_dim, len(history.s_names))
+            return Scaler.raw(len(mean) - len(history.w_names), len(history.w_names))
+        filters = [name.rstrip("0123456789") for name in self.summary.names]
+        kinds = [f"{s}.{part}" for part in filters for s in history.s_names]
+        return Scaler.standard(mean, moments, n, kinds)

@@ -39,11 +39,7 @@ def linear_lags(
         raise SettingError(f"linear_lags: noise must be 'normal' or 'student_t', {noise!r} came.")
     if isinstance(prior, Flat) and noise != "normal":
         raise SettingError("linear_lags: the Flat prior is least squares; it needs normal noise.")
-    seen = Lags(summary) if isinstance(summary, int | np.integer) else summary
-    if not callable(seen) or not hasattr(seen, "memory"):
-        raise SettingError(
-            f"linear_lags: a number of lags or a summary is needed, not {summary!r}."
-        )
+    seen = Lags(int(summary)) if isinstance(summary, int | np.integer) else summary
     return Law(None, seen, "linear_lags", family=LinearFamily(noise, prior or Conjugate()))
 
 

@@ -37,7 +37,8 @@ class Conjugate:
 
     def __post_init__(self) -> None:
         for name in ("slope", "intercept", "residual"):
-            positive(getattr(self, name), f"Conjugate: {name}")
+            value = positive(getattr(self, name), f"Conjugate: {name}")
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)

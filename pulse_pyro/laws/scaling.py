@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Float3
+from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Int
 
-BLOCK = 4096
+BYTES = 2**25  # of one block of p x p matrices
 
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
     """Affine change of units: model x = (x - x_mean) / x_scale, likewise w.
 
-    Columns of x that come from one S column share one scale, so a prior that treats the lags of a
-    series alike stays alike in raw units.
+    Lags of one S column share one scale, so a prior that treats the lags of a series alike stays
+    alike in raw units.
     """
 
     x_mean: Float1
@@ -30,11 +31,15 @@ class Scaler:
         return cls(np.zeros(p), np.ones(p), np.zeros(w_dim), np.ones(w_dim))
 
     @classmethod
-    def standard(cls, mean: Float1, moments: Float2, n: int, w_dim: int, s_dim: int) -> Scaler:
-        """Centre and divide by the spread, from the moments of n rows [x, w]; constants keep 1."""
-        p = len(mean) - w_dim
+    def standard(cls, mean: Float1, moments: Float2, n: int, kinds: Sequence[str]) -> Scaler:
+        """Centre and divide by the spread, from the moments of n rows [x, w]; constants keep 1.
+
+        ``kinds`` names the p columns of x; those of one name share the root mean square spread.
+        """
+        p = len(kinds)
         spread = np.maximum(np.diag(moments), 0.0) / n
-        shared = np.tile(spread[:p].reshape(-1, s_dim).mean(0), p // s_dim)
+        _, group = np.unique(np.array(kinds), return_inverse=True)
+        shared = (np.bincount(group, spread[:p]) / np.bincount(group))[group]
         scale = np.sqrt(np.concatenate([shared, spread[p:]]))
         # zero up to rounding: a constant column has no spread to divide by
         scale = np.where(scale > 1e-10 * (np.abs(mean) + 1e-300), scale, 1.0)
@@ -73,39 +78,51 @@ class GaussianInputs:
     def fill(self, x: Float2) -> Float2:
         """Return x (n, p) with every NaN replaced by its conditional mean."""
         hole = np.isnan(x)
-        rows = np.flatnonzero(hole.any(-1))
-        if not len(rows):
+        if not hole.any():
             return x
         out = x.copy()
-        for start in range(0, len(rows), BLOCK):
-            at = rows[start : start + BLOCK]
-            gain, _ = self._condition(~hole[at])
-            centred = np.where(hole[at], 0.0, x[at] - self.mean)
-            guess = self.mean + np.einsum("nij,nj->ni", gain, centred)
-            out[at] = np.where(hole[at], guess, x[at])
+        for rows, gain, _ in self._patterns(hole):
+            out[rows] = self._guess(x[rows], hole[rows], gain)
         return out
 
     def draw(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         """Return ``size`` completions of x (n, p), missing entries drawn given the seen ones."""
         hole = np.isnan(x)
-        out = np.broadcast_to(self.fill(x), (size, *x.shape)).copy()
-        rows = np.flatnonzero(hole.any(-1))
-        for start in range(0, len(rows), BLOCK):
-            at = rows[start : start + BLOCK]
-            _, left = self._condition(~hole[at])
-            both = hole[at][:, :, None] & hole[at][:, None, :]
+        out = np.broadcast_to(x, (size, *x.shape)).copy()
+        for rows, gain, left in self._patterns(hole):
+            both = hole[rows][:, :, None] & hole[rows][:, None, :]
             value, vector = np.linalg.eigh(np.where(both, left, 0.0))
             root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
-            noise = rng.standard_normal((size, len(at), x.shape[1]))
-            out[:, at] += np.where(hole[at], np.einsum("nij,mnj->mni", root, noise), 0.0)
+            noise = rng.standard_normal((size, len(rows), x.shape[1]))
+            moved = np.where(hole[rows], np.einsum("nij,mnj->mni", root, noise), 0.0)
+            out[:, rows] = self._guess(x[rows], hole[rows], gain) + moved
         return out
 
-    def _condition(self, seen: Bool) -> tuple[Float3, Float3]:
-        """Return gain C_{.o} C_oo^+ (n, p, p), zero columns where unseen, and the variance left.
+    def _guess(self, x: Float2, hole: Bool, gain: Float3) -> Float2:
+        centred = np.where(hole, 0.0, x - self.mean)
+        return np.where(hole, self.mean + np.einsum("nij,nj->ni", gain, centred), x)
 
-        Rows with different patterns are solved in one batched call by padding the unseen block
-        with the identity. Solved as correlations, so units do not matter; a ridge of 1e-10 keeps
-        repeated or constant inputs solvable.
+    def _patterns(self, hole: Bool) -> Iterator[tuple[Int, Float3, Float3]]:
+        """Yield (rows, gain, left) for blocks of incomplete rows, one solve per pattern.
+
+        gain = C_{.o} C_oo^+ (n, p, p), zero in unseen columns; left = the variance that remains.
+        """
+        rows = np.flatnonzero(hole.any(-1))
+        patterns, which = np.unique(hole[rows], axis=0, return_inverse=True)
+        rows = rows[np.argsort(which, kind="stable")]
+        which = np.sort(which)
+        block = max(BYTES // (8 * hole.shape[1] ** 2), 1)
+        for start in range(0, len(rows), block):
+            local = which[start : start + block]
+            gain, left = self._condition(~patterns[local[0] : local[-1] + 1])
+            yield rows[start : start + block], gain[local - local[0]], left[local - local[0]]
+
+    def _condition(self, seen: Bool) -> tuple[Float3, Float3]:
+        """Return gain and remaining variance for patterns (n, p).
+
+        All patterns are solved in one batched call by padding the unseen block with the identity.
+        Solved as correlations, so units do not matter; a ridge of 1e-10 keeps repeated or
+        constant inputs solvable.
         """
         sd = np.sqrt(np.maximum(np.diag(self.cov), 0.0))
         sd[sd <= 1e-10 * np.abs(self.mean)] = 1.0  # constant up to rounding

@@ -20,6 +20,7 @@ from pulse_pyro.radius import Radius, constant
 
 NO_ERROR: Float = np.zeros((0, 0, 0))
 NO_MASK: Bool = np.zeros((0, 0, 0), dtype=np.bool_)
+TOO_LARGE = 1e6
 GREEDY = constant(0.0)  # an update has one arm: any radius will do
 
 
@@ -162,6 +163,7 @@ def update(
             f"update: the decision's features are {x.shape}, but the state is {state.b.shape}; "
             "was it made with another state?"
         )
+    check_size(x, state.ridge, "update")
     x = x.reshape(lead, 1, 1, dim)
     new = state.copy()
     _play(_batched(new), x, rewards, errors, NO_MASK, GREEDY)
@@ -210,7 +212,21 @@ def play_horizon(
         raise SettingError("play_horizon: error must be finite and >= 0.")
     state = init(dim, ridge, (runs,))
     action, root = _play(state, x, reward, bound, mask, radius)
+    typical = np.sqrt(
+        np.diagonal(state.precision, axis1=1, axis2=2) / np.maximum(state.rounds, 1)[:, None]
+    )
+    check_size(typical, ridge, "play_horizon")
     return action, root**2, state
+
+
+def check_size(x: Float, ridge: float, where: str) -> None:
+    """Refuse features so large against the ridge that double precision cannot hold Sigma."""
+    largest, scale = float(np.abs(x).max()), float(np.sqrt(ridge))
+    if not largest <= TOO_LARGE * scale:
+        raise FeatureError(
+            f"{where}: a feature is {largest:.3g} while sqrt(ridge) is {scale:.3g}; "
+            "beyond a ratio of 1e6 rounding drowns what is learned: rescale the features."
+        )
 
 
 def _play(
@@ -237,9 +253,12 @@ def _batched(state: State) -> State:
 
 
 def _mask(allowed: Bool, lead: int, arms: int) -> Bool:
-    mask = np.asarray(allowed, dtype=np.bool_)
-    if mask.shape not in ((arms,), (lead, arms)):
-        raise SettingError(f"decide: allowed must have {arms} entries, but it is {mask.shape}.")
+    mask = np.asarray(allowed)
+    if mask.shape not in ((arms,), (lead, arms)) or mask.dtype != np.bool_:
+        raise SettingError(
+            f"decide: allowed must have {arms} entries True or False, one per arm, but {allowed!r} "
+            "came."
+        )
     return np.array(np.broadcast_to(mask, (lead, arms)))[:, None]
 
 

@@ -18,7 +18,9 @@ def oful_features(features: Features, s: Float3, w_dim: int) -> Float4:
     rows = s.reshape(-1, s.shape[-1])
     blank = np.zeros((len(rows), w_dim))
     observed = ~features.involves_w(rows, blank)
-    phi = np.stack([features(rows, blank, a)[:, observed] for a in range(features.actions)], axis=1)
+    with np.errstate(all="ignore"):  # columns that involve w may not exist at 0: they are dropped
+        maps = [features.unchecked(rows, blank, a)[:, observed] for a in range(features.actions)]
+    phi = np.stack(maps, axis=1)
     seen = phi[np.isfinite(rows).all(-1)]
     pairs = combinations(range(features.actions), 2)
     if all((seen[:, a] != seen[:, b]).any() for a, b in pairs):

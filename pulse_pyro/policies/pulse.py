@@ -12,7 +12,7 @@ from pulse_pyro.errors import DataError, FeatureError, RewardError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.policies import kernels
-from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, Decision, State, init
+from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, Decision, State, check_size, init
 from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
 
@@ -35,6 +35,10 @@ class PulseUCB:
     what is seen now. Rewards may come late, out of order or never: a decision keeps the features
     it was scored with until its reward is learned or it is forgotten.
 
+    A law that conditions on unseen inputs (``law.conditions``) plays from a unit's first row on;
+    others refuse rounds until their lags are filled: use ``observe`` to warm up. Errors of arms
+    that are not played do not enter the choice.
+
     The regret guarantee is against the best policy that sees only S; no policy can recover what
     the missing W would have told.
     """
@@ -43,6 +47,16 @@ class PulseUCB:
         self, law: FittedLaw, features: Features, radius: Radius, *, ridge: float = 1.0,
         size: int = 256, seed: int = 0,
     ) -> None:  # fmt: skip
+        for name, value, kind, hint in (
+            ("law", law, FittedLaw, "fit it first: law.fit(history, seed=0)"),
+            ("features", features, Features, "Features(fn, actions, names)"),
+            ("radius", radius, Radius, "constant(2.0), paper(...) or corrected(...)"),
+        ):
+            if not isinstance(value, kind):
+                raise SettingError(
+                    f"PulseUCB: {name} must be a {kind.__name__}, but {type(value).__name__} came; "
+                    f"{hint}."
+                )
         self.law, self.features, self.radius = law, features, radius
         self._size = whole(size, "PulseUCB: size", 2)
         self._rng = stream(seed, "pulse")
@@ -62,6 +76,16 @@ class PulseUCB:
     def state(self) -> State:
         """A copy of what has been learned so far."""
         return self._state.one(0)
+
+    def __repr__(self) -> str:
+        state = self.state
+        theta = ", ".join(
+            f"{n} {v:.3g}" for n, v in zip(self.features.names, state.theta, strict=True)
+        )
+        return (
+            f"PulseUCB: {int(state.rounds)} rewards learned, {len(self._open)} pending, "
+            f"{len(self._past)} units, {self.radius!r}\n  theta: {theta[:200]}"
+        )
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -86,7 +110,7 @@ class PulseUCB:
         """
         mask = NO_MASK if allowed is None else self._mask(allowed)
         bound = self._bound(error)
-        past = self._push(np.asarray(s, dtype=np.float64), unit)
+        past = self._push(s, unit)
         arms = range(self.features.actions) if allowed is None else np.flatnonzero(mask)
         x = self._expected(past, [int(a) for a in arms])
         kernels.play(
@@ -103,6 +127,7 @@ class PulseUCB:
         gamma = float(self._root[0, 0]) ** 2
         e = bound if isinstance(bound, float) else float(bound[action])
         scored = x[0, 0, action].copy()
+        check_size(scored, self._state.ridge, "act")
         scored.flags.writeable = False  # what is learned from is what was scored
         decision = Decision(action, scored, mean[0], width[0], gamma, e, self._issued)
         self._open[self._issued] = decision
@@ -111,7 +136,7 @@ class PulseUCB:
 
     def observe(self, s: ArrayLike, *, unit: str = "") -> None:
         """Take in S_t without deciding: to warm up a unit's past, or when no decision is due."""
-        self._push(np.asarray(s, dtype=np.float64), unit)
+        self._push(s, unit)
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Learn the reward of an open decision (or its id), using the features it was scored with.
@@ -119,12 +144,25 @@ class PulseUCB:
         A reward that is not finite, or that belongs to no open decision (a duplicate, say), is
         refused and changes nothing.
         """
+        if not isinstance(decision, Decision | int | np.integer):
+            raise RewardError(
+                f"learn: the first argument must be a Decision or its id, but {decision!r} came; "
+                "learn(decision, reward)."
+            )
         key = decision.id if isinstance(decision, Decision) else int(decision)
         found = self._open.get(key)
         if found is None:
             known = 0 <= key < self._issued
             why = "its reward was learned or forgotten before" if known else "it was never issued"
-            raise RewardError(f"learn: decision {key} is not open: {why}; nothing was changed.")
+            raise RewardError(
+                f"learn: decision {key} is not open: {why}; nothing was changed. Pass the Decision "
+                "itself or its id, not its action."
+            )
+        if isinstance(decision, Decision) and not np.array_equal(decision.x, found.x):
+            raise RewardError(
+                f"learn: decision {key} holds other features than the one issued here; does it "
+                "belong to another policy? Nothing was changed."
+            )
         try:
             value = float(reward)
         except (TypeError, ValueError):
@@ -146,13 +184,22 @@ class PulseUCB:
         for decision in decisions:
             self._open.pop(decision.id if isinstance(decision, Decision) else int(decision), None)
 
-    def _push(self, s: Float, unit: str) -> Float:
+    def _push(self, seen: ArrayLike, unit: str) -> Float:
         """Append S_t to the unit's past, (memory, s_dim), or (K, memory, s_dim) per arm."""
-        s_dim, arms = len(self.law.s_names), self.features.actions
+        names, arms = self.law.s_names, self.features.actions
+        labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None
+        if labels is not None and set(labels) != set(names):
+            raise DataError(f"act: s is labelled {list(labels)}, but the law needs {names}.")
+        try:
+            row = seen.loc[list(names)] if labels is not None else seen  # type: ignore[union-attr]
+            s = np.asarray(row, dtype=np.float64)
+        except (TypeError, ValueError) as cause:
+            raise DataError(f"act: s must hold numbers for columns {names}: {cause}.") from cause
+        unit, s_dim = str(unit), len(names)
         if s.shape not in ((s_dim,), (arms, s_dim)):
             raise DataError(
-                f"act: s must be ({s_dim},) for columns {self.law.s_names}, or ({arms}, {s_dim}) "
-                f"with one context per arm, but its shape is {s.shape}."
+                f"act: s must be ({s_dim},) for columns {names}, or ({arms}, {s_dim}) with one "
+                f"context per arm, but its shape is {s.shape}."
             )
         if np.isinf(s).any():
             raise DataError(f"act: s holds an infinite value ({s}); use NaN for not seen.")
@@ -181,18 +228,19 @@ class PulseUCB:
 
     def _contexts(self, now: Float1) -> Float2:
         """Return S_t and contexts like the archive's, to probe Phi at: (PROBES, s_dim)."""
-        inputs, s_dim = self.law.inputs, len(now)
-        spread = 2.0 * np.sqrt(np.maximum(np.diag(inputs.cov)[:s_dim], 0.0))
-        draws = stream(0, "contexts").standard_normal((PROBES, s_dim))
-        rows = inputs.mean[:s_dim] + spread * draws
+        mean, sd = self.law.contexts
+        rows: Float2 = mean + 2.0 * sd * stream(0, "contexts").standard_normal((PROBES, len(now)))
         rows[0] = now
         return rows
 
     def _fill(self, past: Float, arms: list[int], affine: bool) -> Float:
         w: Float2 | None = None
+        start = None if affine else self._rng.bit_generator.state
         for a in arms:
             own: Float2 = past if past.ndim == 2 else past[a]
             if w is None or past.ndim == 3:
+                if start is not None:  # arms with contexts of their own share one set of noise
+                    self._rng.bit_generator.state = start
                 w = self._law_now(own, affine)
             if len(w) == 1:  # exact; the kernel notices what is not finite
                 self._x[0, 0, a] = self.features.unchecked(own[-1:], w, a)[0]
@@ -208,11 +256,14 @@ class PulseUCB:
         return self.law.sample_now(past, self._size, rng=self._rng)
 
     def _mask(self, allowed: ArrayLike) -> Bool:
-        mask = np.asarray(allowed, dtype=np.bool_)
-        if mask.shape != (self.features.actions,):
+        mask = np.asarray(allowed)
+        if mask.shape != (self.features.actions,) or mask.dtype != np.bool_:
             raise SettingError(
-                f"act: allowed must have {self.features.actions} entries, but it is {mask.shape}."
+                f"act: allowed must have {self.features.actions} entries True or False, one per "
+                f"arm, but {allowed!r} came."
             )
+        if not mask.any():
+            raise FeatureError("act: no arm is allowed this round; allow at least one.")
         return np.array(mask[None, None])
 
     def _bound(self, error: ArrayLike) -> float | Float1:
@@ -226,15 +277,14 @@ class PulseUCB:
         return float(values) if values.ndim == 0 else values
 
     def _refusal(self, x: Float, arms: list[int], unit: str) -> FeatureError:
-        if not arms:
-            return FeatureError("act: no arm is allowed this round; allow at least one.")
         bad = [(a, j) for a in arms for j in np.flatnonzero(~np.isfinite(x[0, 0, a]))]
         where = "the scores overflow"
         if bad:
             arm, j = bad[0]
             where = f"feature {self.features.names[j]!r} of arm {arm} is {x[0, 0, arm, j]}"
         return FeatureError(
-            f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}, as it is "
-            "when what it needs of S was not seen; nothing was learned, and the next round can be "
-            "played as usual."
+            f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}; was all "
+            f"of S it needs seen (the law looks back {self.law.law.summary.memory} rows), and is "
+            "fn finite there? Nothing was learned; S_t was taken in, do not pass it again; the "
+            "next round can be played as usual."
         )
