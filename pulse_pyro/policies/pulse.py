@@ -12,7 +12,15 @@ from pulse_pyro.errors import DataError, FeatureError, RewardError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.policies import kernels
-from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, Decision, State, check_size, init
+from pulse_pyro.policies.linear import (
+    NO_ERROR,
+    NO_MASK,
+    TOO_LARGE,
+    Decision,
+    State,
+    check_size,
+    init,
+)
 from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
 
@@ -67,6 +75,7 @@ class PulseUCB:
         self._issued = 0
         self._affine: bool | None = None
         arms, dim = features.actions, len(features.names)
+        self._arms = list(range(arms))
         self._x = np.empty((1, 1, arms, dim))
         self._unknown = np.full((1, 1, arms), np.nan)
         self._reward, self._error = np.empty((1, 1, 1)), np.empty((1, 1, 1))
@@ -111,15 +120,15 @@ class PulseUCB:
         mask = NO_MASK if allowed is None else self._mask(allowed)
         bound = self._bound(error)
         past = self._push(s, unit)
-        arms = range(self.features.actions) if allowed is None else np.flatnonzero(mask)
-        x = self._expected(past, [int(a) for a in arms])
+        arms = self._arms if allowed is None else [int(a) for a in np.flatnonzero(mask)]
+        x = self._expected(past, arms)
         kernels.play(
             x, self._unknown, NO_ERROR, mask, self.radius.kind, self._params, self._state.ridge,
             *self._state[:5], self._action, self._root,
         )  # fmt: skip
         action = int(self._action[0, 0])
         if action < 0:
-            raise self._refusal(x, [int(a) for a in arms], unit)
+            raise self._refusal(x, arms, unit)
         mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
         kernels.scores(x, self._state.inverse, self._state.theta, mean, width)
         if allowed is not None:
@@ -127,7 +136,8 @@ class PulseUCB:
         gamma = float(self._root[0, 0]) ** 2
         e = bound if isinstance(bound, float) else float(bound[action])
         scored = x[0, 0, action].copy()
-        check_size(scored, self._state.ridge, "act")
+        if not scored.dot(scored) <= TOO_LARGE**2 * self._state.ridge:
+            check_size(scored, self._state.ridge, "act")
         scored.flags.writeable = False  # what is learned from is what was scored
         decision = Decision(action, scored, mean[0], width[0], gamma, e, self._issued)
         self._open[self._issued] = decision
@@ -158,7 +168,8 @@ class PulseUCB:
                 f"learn: decision {key} is not open: {why}; nothing was changed. Pass the Decision "
                 "itself or its id, not its action."
             )
-        if isinstance(decision, Decision) and not np.array_equal(decision.x, found.x):
+        own = not isinstance(decision, Decision) or decision.x is found.x
+        if not own and not np.array_equal(decision.x, found.x):  # type: ignore[union-attr]
             raise RewardError(
                 f"learn: decision {key} holds other features than the one issued here; does it "
                 "belong to another policy? Nothing was changed."
