@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.bundle import save_law
@@ -21,6 +22,9 @@ from pulse_pyro.progress import bar
 from pulse_pyro.report import Section, write_report
 from pulse_pyro.seeds import stream
 from pulse_pyro.simulation import Run, cond_oracle, oful, oful_full, oful_lags, pulse, simulate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 MARKER = ".pulse-pyro-demo"  # tells an earlier demo's folder from anybody else's
 UNITS, LENGTH, RUNS, HORIZON = 200, 60, 40, 980
@@ -86,9 +90,16 @@ def results(run: Run, diagnostics: Diagnostics, verdict: str) -> dict[str, objec
     """Return plain values, as printed by ``demo --json``."""
     return {
         "verdict": verdict,
-        "checks": diagnostics.table.reset_index().to_dict("records"),
-        "agents": run.table.reset_index().to_dict("records"),
+        "checks": _records(diagnostics.table),
+        "agents": _records(run.table),
     }
+
+
+def _records(table: DataFrame) -> list[dict[str, object]]:
+    """Rows as plain values; JSON knows no NaN."""
+    plain = table.reset_index().astype(object)
+    rows = plain.where(plain.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def _verdict(diagnostics: Diagnostics, run: Run) -> str:
@@ -113,7 +124,7 @@ def _report(
         Section("Data", "What the archive holds; half of its units were fitted on, half held out.",
                 history.table),
         Section("Law", "The law of W given the past of S, and one unit it has never seen.",
-                plain=f"{fitted!r}\n\n{card!r}", figure=law_track(fitted, one, draws),
+                fitted.table, law_track(fitted, one, draws), plain=f"{fitted!r}\n\n{card!r}",
                 reading="Recorded values should lie inside the band nine times out of ten; the "
                 "first points have incomplete lags and a wider band."),
         Section("Checks", "Questions put to the law on held-out units.", diagnostics.table),

@@ -17,7 +17,7 @@ from pulse_pyro.laws.linear_exact import Conjugate, Flat, LinearKernel, reduced_
 from pulse_pyro.laws.linear_model import linear_model, reduced_model
 from pulse_pyro.laws.scaling import GaussianInputs
 from pulse_pyro.summary import Lags
-from tests.stat import assert_mean, binomial_floor
+from tests.stat import assert_mean, binomial_floor, z_bound
 from tests.test_linear_exact import PRIOR, Oracle
 from tests.test_scaling import conditional
 from tests.worlds import linear_history
@@ -197,3 +197,18 @@ def test_ninety_percent_intervals_cover_ninety_percent_of_new_units():
     sample, w = np.sort(sample[:, :, 2:], axis=0), held_out.w[:, 2:]
     inside = int(((sample[9] < w) & (w < sample[189])).sum())  # 180 of 200 gaps
     assert binomial_floor(w.size, 0.9) <= inside <= w.size - binomial_floor(w.size, 0.1)
+
+
+def test_the_table_is_the_regression_in_the_units_of_the_data():
+    fitted, rows = linear_lags(3, prior=Flat()).fit(HISTORY, seed=0), HISTORY.rows(Lags(3))
+    design = np.column_stack([np.ones(len(rows.x)), rows.x])
+    coef = np.linalg.lstsq(design, rows.w, rcond=None)[0]
+    names = ["1", "s.lag0", "s.lag1", "s.lag2"]
+    for j, w in enumerate(HISTORY.w_names):
+        found = fitted.table.loc[[f"{w} ~ {x}" for x in names], "mean"]
+        np.testing.assert_allclose(found, coef[:, j], rtol=1e-8)
+        residual = rows.w[:, j] - design @ coef[:, j]
+        expected = np.sqrt(residual @ residual / (len(rows.x) - 4))
+        mean, sd = fitted.table.loc[f"{w} noise scale"]
+        slack = expected / len(rows.x)  # E[scale] and the root of E[variance] differ by O(1 / n)
+        assert abs(mean - expected) <= z_bound() * sd / np.sqrt(1000) + slack

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -213,16 +213,38 @@ class FittedLaw:
 
     @property
     def table(self) -> DataFrame:
-        """Posterior mean and sd of every scalar of every site, in the law's own units."""
+        """Posterior mean and sd of the parameters.
+
+        For a linear law the regression of W on the summary, in the data's units; otherwise every
+        scalar of every site, in the law's own units.
+        """
         import pandas as pd
 
-        rows: list[tuple[Any, ...]] = []
+        rows = self._regression() if self._line is not None else self._scalars()
+        frame = pd.DataFrame([(name, v.mean(), v.std()) for name, v in rows.items()])
+        return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
+
+    def _regression(self) -> dict[str, Float1]:
+        """Draws of slopes, intercepts and residual sds, by name, in the data's units."""
+        coef, factor = getattr(self.kernel, "coef"), getattr(self.kernel, "factor")  # noqa: B009
+        slope = coef[:, 1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
+        level = self.scaler.w_out(coef[:, 0]) - np.einsum("p,mpq->mq", self.scaler.x_mean, slope)
+        spread = np.sqrt((factor**2).sum(-1)) * self.scaler.w_scale
+        inputs = [f"{s}.{part}" for part in self.law.summary.names for s in self.s_names]
+        rows: dict[str, Float1] = {}
+        for j, w in enumerate(self.w_names):
+            rows[f"{w} ~ 1"] = level[:, j]
+            rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(inputs)}
+            rows[f"{w} noise scale"] = spread[:, j]
+        return rows
+
+    def _scalars(self) -> dict[str, Float1]:
+        rows: dict[str, Float1] = {}
         for name, value in self.draws.items():
-            flat = value.reshape(len(value), -1)
-            for i, (m, sd) in enumerate(zip(flat.mean(0), flat.std(0), strict=True)):
-                at = ",".join(map(str, np.unravel_index(i, value.shape[1:]))) if flat.size else ""
-                rows.append((f"{name}[{at}]" if value.ndim > 1 else name, m, sd))
-        return pd.DataFrame(rows, columns=["parameter", "mean", "sd"]).set_index("parameter")
+            for at in np.ndindex(value.shape[1:]):
+                label = f"{name}[{','.join(map(str, at))}]" if at else name
+                rows[label] = value[(slice(None), *at)]
+        return rows
 
     def __repr__(self) -> str:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())
