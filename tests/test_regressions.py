@@ -172,7 +172,7 @@ def test_the_mode_is_found_when_one_search_is_not_enough():
         (lambda: PulseUCB(LAW, PHI, 2.0), SettingError, "constant"),
         (lambda: PulseUCB(LAW, np.sin, constant(1.0)), SettingError, "Features"),
         (lambda: Law(Lags(2), len), SettingError, "first argument"),
-        (lambda: policy().act({"s": 1.0}), DataError, "numbers for columns"),
+        (lambda: policy().act({"s": 1.0}), DataError, "must hold numbers for"),
         (lambda: policy().learn(1.0, 2), RewardError, "Decision or its id"),
         (lambda: Conjugate(slope="x"), SettingError, "slope must be a number"),
         (

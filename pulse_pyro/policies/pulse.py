@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, whole
-from pulse_pyro.errors import DataError, FeatureError, RewardError, SettingError
+from pulse_pyro.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.policies import kernels
@@ -21,6 +21,7 @@ from pulse_pyro.policies.linear import (
     check_size,
     init,
 )
+from pulse_pyro.policies.pasts import Pasts
 from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
 
@@ -70,7 +71,7 @@ class PulseUCB:
         self._rng = stream(seed, "pulse")
         self._state = init(len(features.names), ridge, (1,))
         self._params = radius.array
-        self._past: dict[str, Float] = {}
+        self._pasts = Pasts(law.s_names, features.actions, law.law.summary.memory)
         self._open: dict[int, Decision] = {}
         self._issued = 0
         self._affine: bool | None = None
@@ -93,7 +94,7 @@ class PulseUCB:
         )
         return (
             f"PulseUCB: {int(state.rounds)} rewards learned, {len(self._open)} pending, "
-            f"{len(self._past)} units, {self.radius!r}\n  theta: {theta[:200]}"
+            f"{len(self._pasts.rows)} units, {self.radius!r}\n  theta: {theta[:200]}"
         )
 
     @property
@@ -119,7 +120,7 @@ class PulseUCB:
         """
         mask = NO_MASK if allowed is None else self._mask(allowed)
         bound = self._bound(error)
-        past = self._push(s, unit)
+        past = self._pasts.push(s, str(unit))
         arms = self._arms if allowed is None else [int(a) for a in np.flatnonzero(mask)]
         x = self._expected(past, arms)
         kernels.play(
@@ -146,7 +147,7 @@ class PulseUCB:
 
     def observe(self, s: ArrayLike, *, unit: str = "") -> None:
         """Take in S_t without deciding: to warm up a unit's past, or when no decision is due."""
-        self._push(s, unit)
+        self._pasts.push(s, str(unit))
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Learn the reward of an open decision (or its id), using the features it was scored with.
@@ -194,35 +195,6 @@ class PulseUCB:
         """Drop open decisions whose reward will never come."""
         for decision in decisions:
             self._open.pop(decision.id if isinstance(decision, Decision) else int(decision), None)
-
-    def _push(self, seen: ArrayLike, unit: str) -> Float:
-        """Append S_t to the unit's past, (memory, s_dim), or (K, memory, s_dim) per arm."""
-        names, arms = self.law.s_names, self.features.actions
-        labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None
-        if labels is not None and set(labels) != set(names):
-            raise DataError(f"act: s is labelled {list(labels)}, but the law needs {names}.")
-        try:
-            row = seen.loc[list(names)] if labels is not None else seen  # type: ignore[union-attr]
-            s = np.asarray(row, dtype=np.float64)
-        except (TypeError, ValueError) as cause:
-            raise DataError(f"act: s must hold numbers for columns {names}: {cause}.") from cause
-        unit, s_dim = str(unit), len(names)
-        if s.shape not in ((s_dim,), (arms, s_dim)):
-            raise DataError(
-                f"act: s must be ({s_dim},) for columns {names}, or ({arms}, {s_dim}) with one "
-                f"context per arm, but its shape is {s.shape}."
-            )
-        if np.isinf(s).any():
-            raise DataError(f"act: s holds an infinite value ({s}); use NaN for not seen.")
-        past = self._past.get(unit)
-        if past is None:
-            past = np.full((*s.shape[:-1], self.law.law.summary.memory, s_dim), np.nan)
-            self._past[unit] = past
-        if past.ndim != s.ndim + 1:
-            raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
-        past[..., :-1, :] = past[..., 1:, :]
-        past[..., -1, :] = s
-        return past
 
     def _expected(self, past: Float, arms: list[int]) -> Float:
         """Fill phihat, (1, 1, K, d), of these arms for the last row of the past; NaN elsewhere."""
