@@ -7,8 +7,11 @@ import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
+import torch
 
+from pulse_pyro._pyro import potential
 from pulse_pyro._pyro.inference import Laplace
+from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.diagnostics import diagnose
 from pulse_pyro.errors import (
     DataError,
@@ -156,10 +159,17 @@ def test_a_long_list_of_checks_hides_no_failure():
     assert "more, none worse" in repr(found)
 
 
-def test_the_mode_is_found_when_one_search_is_not_enough():
-    noisy, _ = linear_history(units=60, time=40, lags=6, w_dim=3, noise=0.3)
-    law = linear_lags(6, noise="student_t").fit(noisy, Laplace(draws=400), seed=0)
-    assert law.record.quality["pareto_k"] < 0.62
+@pytest.mark.parametrize(("restarts", "found"), [(1, False), (potential.RESTARTS, True)])
+def test_a_curved_valley_takes_more_than_one_search(restarts, found, monkeypatch):
+    def valley():
+        u = pyro.sample("u", dist.Normal(torch.zeros(100), 1.0).to_event(1).mask(False))
+        pyro.factor("valley", -(100 * (u[1:] - u[:-1] ** 2) ** 2 + (1 - u[:-1]) ** 2).sum())
+
+    monkeypatch.setattr(potential, "RESTARTS", restarts)
+    with sandbox(0):
+        posterior = potential.Potential(valley, (), "valley")
+    assert posterior.whitened == found
+    assert torch.allclose(posterior.mode, torch.ones(100, dtype=torch.float64), atol=1e-4) == found
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pulse_pyro.arrays import Float
 from pulse_pyro.errors import ModelError
 
 RESTARTS = 20
-FLAT = 1e-6  # gradient at the mode, over the size of the energy
+NEAR = 0.05  # posterior sds by which the mode may be missed
 WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
 
 
@@ -70,9 +70,7 @@ class Potential:
         plain = start, torch.eye(self.dim), False
         if self.dim > WHITEN_LIMIT:
             return plain
-        mode = self._minimise(start)
-        if mode is None:
-            return plain
+        mode, slope = self._minimise(start)
         hessian = torch.autograd.functional.hessian(self.energy, mode)
         if not torch.isfinite(hessian).all():
             return plain
@@ -80,10 +78,14 @@ class Potential:
         if failed:
             return plain
         # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
-        return mode, torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T, True
+        scale = torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T
+        # |L' gradient| is the distance to the mode in posterior standard deviations
+        if not torch.linalg.vector_norm(scale.T @ slope) <= NEAR:
+            return plain
+        return mode, scale, True
 
-    def _minimise(self, start: torch.Tensor) -> torch.Tensor | None:
-        """Search the mode, restarting while it helps; None if the gradient does not vanish."""
+    def _minimise(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Search the mode, restarting while it helps; return it and the gradient there."""
         u = start.clone().requires_grad_(True)
 
         def closure() -> torch.Tensor:
@@ -92,7 +94,7 @@ class Potential:
             loss.backward()
             return loss
 
-        before = float("inf")
+        before = float(self.energy(start).detach())
         for _ in range(RESTARTS):  # a restart drops the curvature gathered far from the mode
             search = torch.optim.LBFGS(
                 [u], max_iter=300, history_size=30, tolerance_grad=1e-8, tolerance_change=1e-13,
@@ -100,8 +102,9 @@ class Potential:
             )  # fmt: skip
             search.step(closure)
             energy = float(closure().detach())
-            if not energy < before - 1e-9 * abs(before):
+            gained, before = before - energy, energy
+            if not gained > 1e-9 * abs(energy):
                 break
-            before = energy
-        steepest = float(u.grad.abs().max()) if u.grad is not None else float("inf")
-        return u.detach() if steepest <= FLAT * max(abs(before), 1.0) else None
+        slope = torch.zeros_like(start) if u.grad is None else u.grad.detach()
+        found = u.detach()
+        return (found, slope) if torch.isfinite(found).all() else (start, slope)
