@@ -1,6 +1,7 @@
 """Run a model at stored posterior draws: all draws at once where the contract check allows it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pyro
@@ -120,7 +121,7 @@ class PyroKernel:
         block = max(CHUNK // (len(index) * self.card.w_dim), 1)
         with sandbox(seed, "predict"), torch.no_grad():
             parts = [
-                use(lambda part=part: run_at_draws(self.model, part, chosen, self.card))  # type: ignore[misc]
+                use(partial(run_at_draws, self.model, part, chosen, self.card))
                 for part in torch.as_tensor(x).split(block)
             ]
             return torch.cat(parts, dim=1).numpy()

@@ -14,6 +14,7 @@ import numpy as np
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, Float4, Int, whole
 from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.laws.linear_exact import LinearKernel
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 
 CHUNK = 2**22  # values in flight
@@ -150,9 +151,9 @@ class FittedLaw:
     @cached_property
     def _line(self) -> tuple[Float1, Float2] | None:
         """Intercept (w_dim,) and slopes (p, w_dim) of E[W | x] in raw units, if it is affine."""
-        coef = getattr(self.kernel, "mean_coef", None)
-        if coef is None:
+        if not isinstance(self.kernel, LinearKernel):
             return None
+        coef = self.kernel.mean_coef
         slope = coef[1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
         return self.scaler.w_out(coef[0]) - self.scaler.x_mean @ slope, slope
 
@@ -220,16 +221,18 @@ class FittedLaw:
         """
         import pandas as pd
 
-        rows = self._regression() if self._line is not None else self._scalars()
+        kernel = self.kernel
+        rows = self._regression(kernel) if isinstance(kernel, LinearKernel) else self._scalars()
         frame = pd.DataFrame([(name, v.mean(), v.std()) for name, v in rows.items()])
         return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
 
-    def _regression(self) -> dict[str, Float1]:
+    def _regression(self, kernel: LinearKernel) -> dict[str, Float1]:
         """Draws of slopes, intercepts and residual sds, by name, in the data's units."""
-        coef, factor = getattr(self.kernel, "coef"), getattr(self.kernel, "factor")  # noqa: B009
-        slope = coef[:, 1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
-        level = self.scaler.w_out(coef[:, 0]) - np.einsum("p,mpq->mq", self.scaler.x_mean, slope)
-        spread = np.sqrt((factor**2).sum(-1)) * self.scaler.w_scale
+        slope = kernel.coef[:, 1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
+        level = self.scaler.w_out(kernel.coef[:, 0]) - np.einsum(
+            "p,mpq->mq", self.scaler.x_mean, slope
+        )
+        spread = np.sqrt((kernel.factor**2).sum(-1)) * self.scaler.w_scale
         inputs = [f"{s}.{part}" for part in self.law.summary.names for s in self.s_names]
         rows: dict[str, Float1] = {}
         for j, w in enumerate(self.w_names):

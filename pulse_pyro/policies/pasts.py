@@ -1,5 +1,7 @@
 """The recent past of S of every unit, as much of it as a law looks at."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -34,12 +36,12 @@ class Pasts:
         self.rows[unit] = past
         return past
 
-    def _row(self, seen: ArrayLike) -> Float:
+    def _row(self, seen: Any) -> Float:
         labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None
         if labels is not None and set(labels) != set(self.names):
             raise DataError(f"act: s is labelled {list(labels)}, but the law needs {self.names}.")
         try:
-            row = seen.loc[list(self.names)] if labels is not None else seen  # type: ignore[union-attr]
+            row = seen.loc[list(self.names)] if labels is not None else seen
             s = np.asarray(row, dtype=np.float64)
         except (TypeError, ValueError) as cause:
             raise DataError(f"act: s must hold numbers for {self.names}: {cause}.") from cause

@@ -169,8 +169,8 @@ class PulseUCB:
                 f"learn: decision {key} is not open: {why}; nothing was changed. Pass the Decision "
                 "itself or its id, not its action."
             )
-        own = not isinstance(decision, Decision) or decision.x is found.x
-        if not own and not np.array_equal(decision.x, found.x):  # type: ignore[union-attr]
+        mine = found.x if not isinstance(decision, Decision) else decision.x
+        if mine is not found.x and not np.array_equal(mine, found.x):
             raise RewardError(
                 f"learn: decision {key} holds other features than the one issued here; does it "
                 "belong to another policy? Nothing was changed."
