@@ -14,6 +14,7 @@ from pyro.infer.mcmc.util import initialize_model
 
 from pulse_pyro.arrays import Float
 from pulse_pyro.errors import ModelError
+from pulse_pyro.progress import bar
 
 RESTARTS = 20
 NEAR = 0.05  # posterior sds by which the mode may be missed
@@ -87,11 +88,13 @@ class Potential:
     def _minimise(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Search the mode, restarting while it helps; return it and the gradient there."""
         u = start.clone().requires_grad_(True)
+        progress = bar(label="posterior mode, evaluations")
 
         def closure() -> torch.Tensor:
             search.zero_grad()
             loss = self.energy(u)
             loss.backward()
+            progress.update()
             return loss
 
         before = float(self.energy(start).detach())
@@ -105,6 +108,7 @@ class Potential:
             gained, before = before - energy, energy
             if not gained > 1e-9 * abs(energy):
                 break
+        progress.close()
         slope = torch.zeros_like(start) if u.grad is None else u.grad.detach()
         found = u.detach()
         return (found, slope) if torch.isfinite(found).all() else (start, slope)
