@@ -36,7 +36,7 @@ def grid_from_frame(
         at = order[np.flatnonzero(same & (np.diff(tick) == 0))[0] + 1]
         raise DataError(
             f"from_frame: {unit}={frame[unit].iloc[at]!r} has two rows at "
-            f"{time}={frame[time].iloc[at]!r}; aggregate or drop the duplicates first."
+            f"{time}={frame[time].iloc[at]}; aggregate or drop the duplicates first."
         )
     step = int(np.gcd.reduce(gap)) if len(gap) else 1
     position = (tick - np.repeat(tick[start], np.diff(np.r_[start, len(tick)]))) // step
