@@ -127,8 +127,10 @@ def w_times_action(*, scale: float = 1.0, current: bool = True) -> ArmaWorld:
 
     The environment in which imputation matters: the best arm depends on W. ``current``: the lags
     are S_t, ..., S_{t-18} (as in the published scripts) rather than S_{t-1}, ..., S_{t-19} (as in
-    the paper). Coefficients run from the oldest lag to the newest, and the first 20 rows only
-    fill the window: with these two readings the published baseline's regret comes out.
+    the paper). Neither states the order of the coefficients or how many rows an archived unit
+    yields. Oldest lag first was chosen because the published OFUL regret then comes out; that the
+    first 20 rows only fill the window, in archives too, was chosen among 18, 19 and 20 by looking
+    at the published PULSE-UCB regrets, so their agreement is not independent evidence for it.
     """
     beta = _legacy_normal(20)
     return ArmaWorld(
