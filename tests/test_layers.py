@@ -12,6 +12,7 @@ ROWS = (
     ("_pyro",),
     ("laws",),
     ("bundle",),
+    ("bands",),
     ("diagnostics", "radius"),
     ("policies",),
     ("environments",),

@@ -1,0 +1,1 @@
+"""Uniform confidence bands for a regression function: NumPy and SciPy only."""

@@ -1,0 +1,137 @@
+"""Bands for a sum of smooth functions of two or three inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.interpolate import BSpline
+
+from pulse_pyro.arrays import Bool, Float1, Float2
+from pulse_pyro.bands.band import BandFit
+from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, basis_critical, fit_basis
+from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.bands.spline import DEGREE, UNDERSMOOTH, difference_penalty, inverse, reml
+from pulse_pyro.errors import DataError
+
+FEWEST, MOST = 10, 40  # coefficients an input
+LATTICE = 1500  # points of the box the critical value is simulated over
+MOST_INPUTS = 3
+
+
+def additive(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> BandFit:  # fmt: skip
+    """Make a band for f_1(x_1) + ... + f_p(x_p), p = 2 or 3.
+
+    One spline an input, fitted jointly with one penalty (REML / 4) and twiced; the critical value
+    is that of the sum over a lattice of the box of central ranges, so all inputs and coordinates
+    are covered at once. Outside the box the half-width grows by the largest slope inside. Valid if
+    E[y | S_1:t] is a sum of functions of single inputs: interactions are for the lack-of-fit test.
+    """
+    n, p = sample.x.shape
+    if not 2 <= p <= MOST_INPUTS:
+        raise DataError(
+            f"bands: the additive band is for 2 or {MOST_INPUTS} inputs, {p} came; a uniform band "
+            'in more dimensions needs more structure: band="linear" or band="single_index".'
+        )
+    each = int(np.clip(np.ceil(3.0 * n**0.25), FEWEST, MOST))
+    if n < 3 * p * each:
+        raise DataError(
+            f"bands: the additive band of {p} inputs needs at least {3 * p * each} held-out rows, "
+            f"{n} came; hold out more units."
+        )
+    tail = (1.0 - method.domain) / 2.0
+    box = np.quantile(sample.x, [tail, 1.0 - tail], axis=0)
+    if not (box[1] > box[0]).all():
+        name = sample.x_names[int(np.argmin(box[1] - box[0]))]
+        raise DataError(f"bands: input {name!r} hardly varies; leave it out of the summary.")
+    knots = [_knots(low, high, each) for low, high in box.T]
+
+    def design(x: Float2) -> Float2:
+        parts = [np.ones((len(x), 1))]
+        for k, column in enumerate(np.clip(x, *box).T):
+            parts.append(BSpline.design_matrix(column, knots[k], DEGREE).toarray()[:, 1:])
+        return np.concatenate(parts, axis=1)
+
+    inside = ((sample.x >= box[0]) & (sample.x <= box[1])).all(1)
+    kept = sample.take(inside)
+    fit, edf = _fit(design(kept.x), kept, p, each, method)
+    if len(kept.x) < 4 * edf:
+        raise DataError(
+            f"bands: the additive band wants {edf:.0f} degrees of freedom of {len(kept.x)} "
+            "held-out rows; hold out more units."
+        )
+    side = int(LATTICE ** (1.0 / p))
+    axes = np.meshgrid(*(np.linspace(low, high, side) for low, high in box.T), indexing="ij")
+    lattice = np.stack([a.ravel() for a in axes], axis=1)
+    nu = float(len(kept.x) - edf if fit.noise == "rows" else kept.units - 1)
+    c, mapped = basis_critical(fit, design(lattice), method, level, nu, rng)
+    steep = np.stack([_steepest(design, fit, mapped, box, k, side) for k in range(p)])  # (p, q)
+
+    def reach(x: Float2) -> tuple[Float2, Bool, Float1]:
+        moved = np.clip(x, *box)
+        return moved, (moved == x).all(1), np.abs(x - moved).sum(1)
+
+    q = sample.y.shape[1]
+    span = ", ".join(
+        f"{name} in [{low:.3g}, {high:.3g}]"
+        for name, (low, high) in zip(sample.x_names, box.T, strict=True)
+    )
+    shape = BasisShape(
+        span, design, reach, fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped,
+        mapped, steep.max(0),
+    )  # fmt: skip
+    made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom"
+    found = basis_band("additive", made, kept, fit, shape, level, c)
+    return BandFit(found.band, inside, found.residual, found.smooth)
+
+
+def _knots(low: float, high: float, size: int) -> Float1:
+    knots = low + (high - low) / (size - DEGREE) * np.arange(-DEGREE, size + 1.0)
+    knots[DEGREE], knots[-DEGREE - 1] = low, high
+    return knots
+
+
+def _fit(
+    b: Float2, kept: Sample, p: int, each: int, method: BandMethod
+) -> tuple[BasisFit, float]:  # fmt: skip
+    """Fit all inputs jointly; return the fit and its largest number of degrees of freedom."""
+    gram = b.T @ b
+    block = difference_penalty(each, 2)[1:, 1:]  # the first coefficient went into the constant
+    penalty = np.zeros_like(gram)
+    for k in range(p):
+        at = slice(1 + k * (each - 1), 1 + (k + 1) * (each - 1))
+        penalty[at, at] = block
+    # a hair of ridge: empty corners of the box leave coefficients without rows
+    gram_safe = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    inner, most = [], 0.0
+    for j in range(kept.y.shape[1]):
+        y = kept.y[:, j] - kept.y[:, j].mean()
+        lam = reml(gram_safe, penalty, b.T @ y, float(y @ y), len(y), 1 + p) / UNDERSMOOTH
+        one = inverse(gram_safe + lam * penalty)
+        twiced = 2.0 * one - one @ gram @ one
+        inner.append(twiced)
+        most = max(most, float(np.trace(twiced @ gram)))
+    return fit_basis(b, kept.y, kept.unit, tuple(inner), method, round(most)), most
+
+
+def _steepest(
+    design: Callable[[Float2], Float2],
+    fit: BasisFit,
+    critical: Float1,
+    box: Float2,
+    k: int,
+    side: int,
+) -> Float1:  # fmt: skip
+    """Return the largest slope the band allows along input k, (q,)."""
+    middle = box.mean(0)
+    points = np.repeat(middle[None], max(side, 50), axis=0)
+    points[:, k] = np.linspace(box[0, k], box[1, k], len(points))
+    step = points[1, k] - points[0, k]
+    rise = np.diff(design(points), axis=0) / step
+    q = fit.coef.shape[1]
+    se = np.stack([np.sqrt(np.maximum(((rise @ fit.cov[j, :, j]) * rise).sum(1), 0.0))
+                   for j in range(q)], axis=1)  # fmt: skip
+    out: Float1 = (np.abs(rise @ fit.coef) + critical * se).max(0)
+    return out

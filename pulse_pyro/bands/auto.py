@@ -1,0 +1,95 @@
+"""Make a band by name, or choose one by the summary's dimension, and say why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pulse_pyro.bands.additive import MOST_INPUTS, additive
+from pulse_pyro.bands.band import BandFit
+from pulse_pyro.bands.curves import MANY_ROWS, curve
+from pulse_pyro.bands.lack_of_fit import lack_of_fit
+from pulse_pyro.bands.linear import linear
+from pulse_pyro.bands.roughness import GATE
+from pulse_pyro.bands.sample import BandMethod, Sample, check_level
+from pulse_pyro.bands.single_index import single_index
+from pulse_pyro.errors import DataError
+
+ADDITIVE_LEVEL = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A band and the reason for its kind."""
+
+    fit: BandFit
+    why: str
+
+
+def make_band(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> Choice:  # fmt: skip
+    """Make the band ``method`` asks for.
+
+    auto: one input, a curve (local polynomial from 2,000 rows on, spline below, Lipschitz band
+    where a kink shows); two or three, a sum of splines if the additivity test passes, else the
+    linear band is refused too and the caller is told; more, the linear band.
+    """
+    check_level(level, "bands")
+    p = sample.x.shape[1]
+    if method.kind == "linear":
+        return Choice(linear(sample, method, level, rng), "asked for")
+    if method.kind == "additive":
+        return Choice(additive(sample, method, level, rng), "asked for")
+    if method.kind == "single_index":
+        return Choice(single_index(sample, method, level, rng), "asked for")
+    if p == 1:
+        return _curve(sample, method, level, rng)
+    if method.kind != "auto":
+        raise DataError(
+            f"bands: {method.kind!r} is for one input, the summary has {p} "
+            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear", "additive" or '
+            '"single_index".'
+        )
+    if p > MOST_INPUTS:
+        found = linear(sample, method, level, rng)
+        return Choice(found, f"{p} inputs: a uniform band needs structure, linear is assumed")
+    return _additive(sample, method, level, rng)
+
+
+def _curve(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> Choice:  # fmt: skip
+    fit = curve(sample, method, level, rng)
+    if method.kind != "auto":
+        return Choice(fit, "asked for")
+    side = "at least" if fit.band.rows >= MANY_ROWS else "fewer than"
+    why = f"one input, {side} {MANY_ROWS} rows"
+    if fit.band.kind == "lipschitz":
+        why += f", and a kink shows (p = {fit.roughness:.2g} < {GATE})"
+    return Choice(fit, why)
+
+
+def _additive(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> Choice:  # fmt: skip
+    p = sample.x.shape[1]
+    fit = additive(sample, replace(method, kind="additive"), level, rng)
+    x = sample.x[fit.kept]
+    u = (x - x.mean(0)) / x.std(0)
+    pairs = [(i, k) for i in range(p) for k in range(i + 1, p)]
+    products = np.stack([u[:, i] * u[:, k] for i, k in pairs], axis=1)
+    names = tuple(f"{sample.x_names[i]} x {sample.x_names[k]}" for i, k in pairs)
+    test = lack_of_fit(
+        fit, np.concatenate([products, u], axis=1), (*names, *sample.x_names),
+        sample.unit[fit.kept], rng,
+    )  # fmt: skip
+    if test.p < ADDITIVE_LEVEL:
+        raise DataError(
+            f"bands: {p} inputs do not act as a sum (p = {test.p:.2g}, strongest: {test.worst}); a "
+            "uniform band without structure is not to be had in several dimensions. Give the "
+            'product as an input, use band="single_index", or band="linear" with a richer summary.'
+        )
+    why = f"{p} inputs that act as a sum (additivity p = {test.p:.2g})"
+    return Choice(fit, why)

@@ -1,0 +1,133 @@
+"""Bands for an estimate that is linear in a finite basis: linear lags, sums of splines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from pulse_pyro.arrays import Bool, Float1, Float2, Float4, Int
+from pulse_pyro.bands import bootstrap
+from pulse_pyro.bands.band import Band, BandFit, Values
+from pulse_pyro.bands.dependence import choose_noise
+from pulse_pyro.bands.sample import BandMethod, Sample
+
+Reach = Callable[[Float2], tuple[Float2, Bool, Float1]]
+
+
+@dataclass(frozen=True, eq=False)
+class BasisShape:
+    """centre = b(x)'coef and half = c sqrt(b(x)' V b(x)) for a basis b(x) of length K.
+
+    Attributes
+    ----------
+    design : x (n, p) -> b(x) (n, K).
+    reach : x (n, p) -> (x moved to the domain, inside (n,), distance moved (n,)).
+    coef, cov : (K, q) and (q, K, K).
+    critical, beyond : (q,) critical values inside the domain and outside it.
+    steep : (q,) largest slope inside; outside, the half-width grows by it per unit of distance.
+    """
+
+    domain: str
+    design: Callable[[Float2], Float2]
+    reach: Reach
+    coef: Float2
+    cov: Float2
+    critical: Float1
+    beyond: Float1
+    steep: Float1
+
+    def at(self, x: Float2) -> Values:
+        """Evaluate at x (n, p)."""
+        moved, inside, distance = self.reach(x)
+        b = self.design(moved)
+        se = np.stack([np.sqrt(np.maximum(((b @ v) * b).sum(1), 0.0)) for v in self.cov], axis=1)
+        c = np.where(inside[:, None], self.critical, self.beyond)
+        return Values(b @ self.coef, c * se + distance[:, None] * self.steep, inside)
+
+
+@dataclass(frozen=True, eq=False)
+class BasisFit:
+    """coef_j = inner_j b'y_j on rows b (n, K): what is left, and its robust covariance."""
+
+    b: Float2
+    inner: tuple[Float2, ...]
+    coef: Float2
+    residual: Float2
+    noise: str
+    cov: Float4
+
+    def factor(self, points: Float2) -> Float2:
+        """Return F (q m, r) with F F' the covariance of the estimate at b (m, K), all q."""
+        q, k = self.coef.shape[1], self.coef.shape[0]
+        values, vectors = linalg.eigh(self.cov.reshape(q * k, q * k))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.concatenate([points @ root[j * k : (j + 1) * k] for j in range(q)])
+
+
+def fit_basis(
+    b: Float2, y: Float2, unit: Int, inner: tuple[Float2, ...], method: BandMethod, free: int
+) -> BasisFit:
+    """Estimate and its sandwich covariance (q, K, q, K): HC3 by row or clustered by unit.
+
+    ``free`` is the number of coefficients that a cluster variance must be able to span.
+    """
+    coef = np.stack([a @ (b.T @ y[:, j]) for j, a in enumerate(inner)], axis=1)
+    residual = y - b @ coef
+    leverage = np.stack([((b @ a) * b).sum(1).clip(0.0, 0.95) for a in inner], axis=1)
+    scaled = residual / (1.0 - leverage)
+    noise = choose_noise(residual, unit, method.noise, free)
+    q, k = len(inner), b.shape[1]
+    cov = np.empty((q, k, q, k))
+    if noise == "units":
+        _, code = np.unique(unit, return_inverse=True)
+        starts = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+        score = [np.add.reduceat(b * e[:, None], starts) for e in scaled.T]
+        units = len(starts)
+    for j in range(q):
+        for m in range(j, q):
+            if noise == "rows":
+                meat = b.T @ (b * (scaled[:, j] * scaled[:, m])[:, None])
+            else:
+                meat = score[j].T @ score[m] * (units / (units - 1.0))
+            block = inner[j] @ meat @ inner[m].T
+            cov[j, :, m], cov[m, :, j] = block, block.T
+    return BasisFit(b, inner, coef, residual, noise, cov)
+
+
+def basis_critical(
+    fit: BasisFit, points: Float2, method: BandMethod, level: float, nu: float,
+    rng: np.random.Generator,
+) -> tuple[Float1, Float1]:  # fmt: skip
+    """Return critical values (q,) over the points b (m, K), before and after the t map."""
+    q = fit.coef.shape[1]
+    factor = fit.factor(points)
+    if method.coordinates == "joint":
+        sups = bootstrap.factor_draws(factor, method.draws, rng)
+        c = np.full(q, bootstrap.quantile(sups, level))
+    else:
+        each = 1.0 - (1.0 - level) / q
+        parts = factor.reshape(q, len(points), -1)
+        c = np.array(
+            [bootstrap.quantile(bootstrap.factor_draws(f, method.draws, rng), each) for f in parts]
+        )
+    return c, bootstrap.student(c, nu)
+
+
+def basis_band(
+    kind: str, made: str, sample: Sample, fit: BasisFit, shape: BasisShape, level: float,
+    critical: Float1,
+) -> BandFit:  # fmt: skip
+    """Put a basis fit and its shape together."""
+    band = Band(
+        kind, (made,) * len(sample.y_names), level, critical, fit.noise, sample.x_names,
+        sample.y_names, len(sample.x), sample.units, shape,
+    )  # fmt: skip
+
+    def smooth(columns: Float2, j: int) -> Float2:
+        out: Float2 = fit.b @ (fit.inner[j] @ (fit.b.T @ columns))
+        return out
+
+    return BandFit(band, np.ones(len(sample.x), dtype=np.bool_), fit.residual, smooth)

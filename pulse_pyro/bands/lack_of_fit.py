@@ -1,0 +1,85 @@
+"""A test whether the summary is enough: scores of a band's residuals on what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pulse_pyro.arrays import Float2, Int
+from pulse_pyro.bands.band import BandFit
+from pulse_pyro.bands.bootstrap import multiplier_sup
+
+WAVES = 30  # random Fourier features
+BLOCK = 8  # candidates worked on at a time
+
+
+class LackOfFit(NamedTuple):
+    """p-value, the statistic, and the candidate that gave it."""
+
+    p: float
+    statistic: float
+    worst: str
+
+
+def lack_of_fit(
+    fit: BandFit, omitted: Float2, names: tuple[str, ...], unit: Int, rng: np.random.Generator,
+    draws: int = 1000,
+) -> LackOfFit:  # fmt: skip
+    """Test whether what the band leaves depends on ``omitted`` (kept, m), functions of S_1:t.
+
+    Candidates: the omitted columns, their squares, and random Fourier features of all of them, each
+    freed of what the band's own smoother can follow; per coordinate and candidate the score
+    sum_i e_i z_i over its standard deviation by unit, supremum by a multiplier bootstrap by unit.
+    A value that is not there (a lag before the unit's start) counts as the mean: whatever is known
+    at t is a fair candidate. Power is limited to what these candidates can see.
+    """
+    _, code = np.unique(unit, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0])
+    scores, labels = [], []
+    for z, label in candidates(omitted, names, rng):
+        for j in range(fit.residual.shape[1]):
+            free = z - fit.smooth(z, j)
+            scores.append(np.add.reduceat((fit.residual[:, j, None] * free)[order], starts))
+            labels += label
+    psi = np.concatenate(scores, axis=1)
+    # centred: under a real lack of fit the scores have a mean, which must not widen the null
+    centred = psi - psi.mean(0)
+    spread = np.sqrt((centred**2).sum(0))
+    live = np.flatnonzero(spread > 1e-9 * spread.max())
+    t = np.abs(psi[:, live].sum(0)) / spread[live]
+    sups = multiplier_sup(centred[:, live], draws, rng) * np.sqrt(len(psi) / (len(psi) - 1.0))
+    worst = int(t.argmax())
+    p = float((1 + (sups >= t[worst]).sum()) / (1 + len(sups)))
+    return LackOfFit(p, float(t[worst]), labels[int(live[worst])])
+
+
+def candidates(
+    omitted: Float2, names: tuple[str, ...], rng: np.random.Generator
+) -> Iterator[tuple[Float2, list[str]]]:
+    """Yield blocks of centred candidates (n, <= 8) with their names."""
+    seen = np.isfinite(omitted)
+    count = np.maximum(seen.sum(0), 1)
+    mean = np.where(seen, omitted, 0.0).sum(0) / count
+    u = np.where(seen, omitted - mean, 0.0)
+    sd = np.sqrt((u**2).sum(0) / count)
+    live = sd > 1e-12 * (np.abs(mean) + 1e-300)
+    u = u[:, live] / sd[live]
+    kept = [name for name, ok in zip(names, live, strict=True) if ok]
+    frequency = rng.standard_normal((u.shape[1], WAVES)) / np.sqrt(max(u.shape[1], 1))
+    phase = rng.uniform(0, 2 * np.pi, WAVES)
+    for start in range(0, len(kept), BLOCK):
+        at = slice(start, start + BLOCK)
+        yield u[:, at], kept[at]
+        yield _centred(u[:, at] ** 2), [f"{name} squared" for name in kept[at]]
+    for start in range(0, WAVES if kept else 0, BLOCK):
+        at = slice(start, start + BLOCK)
+        waves = np.cos(np.clip(u, -4, 4) @ frequency[:, at] + phase[at])
+        yield _centred(waves), ["a nonlinear mix"] * waves.shape[1]
+
+
+def _centred(z: Float2) -> Float2:
+    out: Float2 = z - z.mean(0)
+    return out

@@ -1,0 +1,80 @@
+"""Simultaneous bands for a linear lag model, in any dimension."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from pulse_pyro.arrays import Bool, Float1, Float2
+from pulse_pyro.bands.band import BandFit
+from pulse_pyro.bands.basis import BasisShape, basis_band, basis_critical, fit_basis
+from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.errors import DataError
+
+CLOUD = 1000  # contexts the critical value is simulated over
+
+
+def linear(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> BandFit:  # fmt: skip
+    """Make r(x) = c sqrt(x'Vx) around least squares on (1, x), V robust.
+
+    c is simulated over a cloud of up to 1,000 held-out contexts, so it holds for about as many new
+    contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
+    what contexts further out than 98 % (``domain``) of the cloud get. Student's t with n - p, or
+    units - 1, degrees of freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
+    """
+    n, p = sample.x.shape
+    if n < 2 * (p + 1) + 20:
+        raise DataError(
+            f"bands: the linear band needs at least {2 * (p + 1) + 20} held-out rows for {p} "
+            f"inputs, {n} came; hold out more units or use fewer lags."
+        )
+    mean, sd = sample.x.mean(0), sample.x.std(0)
+    if not (sd > 1e-12 * (np.abs(mean) + 1e-300)).all():
+        name = sample.x_names[int(np.argmin(sd))]
+        raise DataError(
+            f"bands: input {name!r} is constant in the held-out rows; leave it out of the summary."
+        )
+
+    def design(x: Float2) -> Float2:
+        return np.concatenate([np.ones((len(x), 1)), (x - mean) / sd], axis=1)
+
+    b = design(sample.x)
+    gram = b.T @ b
+    if np.linalg.cond(gram) > 1e12:
+        raise DataError(
+            f"bands: the {p} inputs {sample.x_names[:4]}... are linearly dependent in the held-out "
+            "rows; leave out those that repeat others."
+        )
+    inner = np.linalg.inv(gram)
+    fit = fit_basis(b, sample.y, sample.unit, (inner,) * sample.y.shape[1], method, p + 1)
+    nu = float(n - p - 1 if fit.noise == "rows" else sample.units - 1)
+    q = sample.y.shape[1]
+    everywhere = np.full(q, scheffe(level, p + 1, q, nu))
+    far = float(np.quantile(((b @ inner) * b).sum(1), method.domain))
+    made = f"least squares on {p} inputs, "
+    if method.critical == "scheffe":
+        c, mapped = everywhere, everywhere
+        made += "Scheffe"
+    else:
+        rows = rng.permutation(n)[:CLOUD]
+        c, mapped = basis_critical(fit, b[rows], method, level, nu, rng)
+        mapped = np.minimum(mapped, everywhere)
+        made += f"critical value over {len(rows)} contexts"
+
+    def reach(x: Float2) -> tuple[Float2, Bool, Float1]:
+        z = design(x)
+        return x, ((z @ inner) * z).sum(1) <= far, np.zeros(len(x))
+
+    shape = BasisShape(
+        f"the {method.domain:.0%} of contexts nearest the centre, {p} inputs", design, reach,
+        fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped, everywhere, np.zeros(q),
+    )  # fmt: skip
+    return basis_band("linear", made, sample, fit, shape, level, c)
+
+
+def scheffe(level: float, regressors: int, coordinates: int, nu: float) -> float:
+    """Return sqrt(K F) for all x at once, Bonferroni over coordinates."""
+    each = 1.0 - (1.0 - level) / coordinates
+    return float(np.sqrt(regressors * stats.f.ppf(each, regressors, max(nu, 2.0))))
