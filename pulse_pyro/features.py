@@ -109,12 +109,13 @@ class Features:
                     f"(action {action}); it must treat rows one by one."
                 )
 
-    def involves_w(self, s: Float2, w: Float2) -> Bool:
+    def involves_w(self, s: Float2, w: Float2, action: int | None = None) -> Bool:
         """Tell which of the d coordinates change with w at the rows of s (n, s_dim), w (n, w_dim).
 
-        A coordinate that does not is observed: its imputation error is exactly 0. Evidence from
-        moves of w in both directions, near and far, at every row; without a usable row, or where
-        fn cannot be evaluated, a coordinate counts as involving w.
+        For one action, or for any of them. A coordinate that does not is observed: its imputation
+        error is exactly 0. Evidence from moves of w in both directions, near and far, at every
+        row; without a usable row, or where fn cannot be evaluated, a coordinate counts as
+        involving w.
         """
         moved = np.ones(len(self.names), dtype=np.bool_)
         usable = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
@@ -122,10 +123,10 @@ class Features:
             return moved
         s, w = s[usable], w[usable]
         moved[:] = False
-        for action in range(self.actions):
-            before = self._probe(s, w, action)
+        for a in range(self.actions) if action is None else (action,):
+            before = self._probe(s, w, a)
             for reach in REACH:
-                after = self._probe(s, w + reach * (np.abs(w) + 1.0), action)
+                after = self._probe(s, w + reach * (np.abs(w) + 1.0), a)
                 if before is None or after is None:
                     return np.ones(len(self.names), dtype=np.bool_)
                 moved |= (before != after).any(0)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1
+from pulse_pyro.arrays import Float1, Float2
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from pulse_pyro.calibration.calibration import Calibration
     from pulse_pyro.experiments.runner import Result
     from pulse_pyro.history import History
     from pulse_pyro.laws.fitted import FittedLaw
@@ -91,3 +92,78 @@ def law_track(fitted: FittedLaw, history: History, draws: Float1, ax: Axes | Non
     ax.legend(frameon=False, ncols=3, fontsize="small")
     title = f"Held-out unit {history.units[0]}: {history.w_names[0]}"
     return _tidy(ax, "time", history.w_names[0], title)
+
+
+def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw a target's band beside the law's own mean, at held-out contexts.
+
+    With one input: over it. With several: the reference fit's distance from the law, over the
+    law's prediction.
+    """
+    ax = axis(ax)
+    part = calibration.parts[0]
+    budget = part.budget(calibration.contexts)
+    name = part.band.y_names[target]
+    x = part.law.summary(calibration.contexts)[budget.inside]
+    centre, half, law = (
+        values[budget.inside][:, target]
+        for values in (budget.centre, budget.half, budget.predicted)
+    )
+    one = x.shape[1] == 1
+    at = x[:, 0] if one else law
+    order = np.argsort(at)
+    at, centre, half, law = (values[order] for values in (at, centre, half, law))
+    if not one:
+        centre, law = centre - law, np.zeros_like(law)
+        at, centre, half = (_groups(values, 60) for values in (at, centre, half))
+        law = np.zeros_like(at)
+    label = f"{calibration.level:.0%} band, all contexts at once"
+    ax.fill_between(at, centre - half, centre + half, color=COLOURS[5], alpha=0.35, linewidth=0,
+                    label=label)  # fmt: skip
+    ax.plot(at, centre, color=COLOURS[0], label="reference fit on held-out units")
+    ax.plot(at, law, color=COLOURS[1], linestyle="--", label="the law")
+    ax.legend(frameon=False, fontsize="small")
+    across = part.band.x_names[0] if one else f"the law's expectation of {name}"
+    up = f"expected {name}" if one else f"{name}: reference fit minus law"
+    title = f"Band of {name}: {part.band.kind.replace('_', ' ')}, {part.band.units} units"
+    return _tidy(ax, across, up, title)
+
+
+def budget_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw the bound of a target over contexts, split into band, difference and Monte Carlo."""
+    ax = axis(ax)
+    part = calibration.parts[0]
+    budget = part.budget(calibration.contexts)
+    seen = budget.inside
+    x = part.law.summary(calibration.contexts)[seen]
+    one = x.shape[1] == 1
+    at = x[:, 0] if one else budget.predicted[seen][:, target]
+    order = np.argsort(at)
+    half = budget.half[seen][order, target]
+    gap = np.abs(budget.centre - budget.predicted)[seen][order, target]
+    extra = budget.monte_carlo[seen][order, target]
+    pieces = [_groups(values, 60) for values in (half, gap, extra)]
+    labels = ["band half-width r", "|reference fit - law|", "Monte Carlo"]
+    count = 3 if extra.any() else 2
+    ax.stackplot(_groups(at[order], 60), *pieces[:count], labels=labels[:count],
+                 colors=[COLOURS[5], COLOURS[4], COLOURS[3]], alpha=0.8)  # fmt: skip
+    ax.legend(frameon=False, fontsize="small")
+    name = part.band.y_names[target]
+    across = part.band.x_names[0] if one else f"the law's expectation of {name}"
+    return _tidy(ax, across, f"bound on the error of E[{name}]",
+                 f"Error budget, mean bound {np.sum(pieces, axis=0).mean():.3g}")  # fmt: skip
+
+
+def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
+    """Draw sqrt(gamma_t) over rounds, (rounds, 3): ridge, noise and imputation parts."""
+    ax = axis(ax)
+    steps = np.arange(1, len(parts) + 1)
+    ax.stackplot(steps, *parts.T, labels=["ridge", "noise", "imputation (from D_t)"],
+                 colors=[COLOURS[2], COLOURS[5], COLOURS[4]], alpha=0.8)  # fmt: skip
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return _tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
+
+
+def _groups(values: Float1, count: int) -> Float1:
+    """Average sorted values in groups of equal size: at most ``count`` of them."""
+    return np.array([part.mean() for part in np.array_split(values, min(count, len(values)))])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from pulse_pyro.arrays import Float1, positive
+from pulse_pyro.arrays import Float1, Float2, positive
 from pulse_pyro.errors import SettingError
 
 CONSTANT, PAPER, CORRECTED = 0, 1, 2
@@ -75,6 +75,30 @@ class Radius:
                 float(sum_tri),
             )
         )
+
+    def split(self, x: Float2, error: Float1, ridge: float = 1.0) -> Float2:
+        """Split sqrt(gamma_t) along a path: (rounds, 3) ridge, noise and imputation parts.
+
+        x : (rounds, d) features learned from, in order. error : (rounds,) e_t of those rounds.
+        The three add up to sqrt(gamma_t); the middle one is what is left without errors.
+        """
+        rounds, dim = x.shape
+        inverse = np.eye(dim) / ridge
+        logdet = squares = triangle = 0.0
+        start = self.at(dim=dim, ridge=ridge, rounds=0, logdet=0.0)
+        out = np.empty((rounds, 3))
+        for t in range(rounds):
+            reach = inverse @ x[t]
+            u2 = float(x[t] @ reach)
+            inverse -= np.outer(reach, reach) / (1.0 + u2)
+            logdet += math.log1p(u2)
+            squares += float(error[t]) ** 2
+            triangle += float(error[t]) * math.sqrt(u2 / (1.0 + u2))
+            clean = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet)
+            whole = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet, sum_e2=squares,
+                            sum_tri=triangle)  # fmt: skip
+            out[t] = start, clean - start, whole - clean
+        return out
 
     @property
     def array(self) -> Float1:

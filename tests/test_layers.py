@@ -13,7 +13,7 @@ ROWS = (
     ("laws",),
     ("bundle",),
     ("bands",),
-    ("diagnostics", "radius"),
+    ("diagnostics", "radius", "calibration"),
     ("policies",),
     ("environments",),
     ("simulation",),

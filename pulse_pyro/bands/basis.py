@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Float4, Int
 from pulse_pyro.bands import bootstrap
@@ -83,9 +83,9 @@ def fit_basis(
     cov = np.empty((q, k, q, k))
     if noise == "units":
         _, code = np.unique(unit, return_inverse=True)
-        starts = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-        score = [np.add.reduceat(b * e[:, None], starts) for e in scaled.T]
-        units = len(starts)
+        units = int(code.max()) + 1
+        member = sparse.csr_array((np.ones(len(code)), (code, np.arange(len(code)))))
+        score = [np.asarray(member @ (b * e[:, None])) for e in scaled.T]
     for j in range(q):
         for m in range(j, q):
             if noise == "rows":

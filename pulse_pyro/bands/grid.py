@@ -15,8 +15,8 @@ class GridShape:
     """Centre and half-width (q, G) on a grid (G,), linear in between.
 
     Half-widths include the modulus, so that the band holds between grid points too. Outside the
-    grid the centre stays and the half-width grows by ``steep`` (q,), the largest slope the band
-    allows inside, per unit of x.
+    grid the centre stays and the half-width grows by ``steep`` (q,), the largest
+    average slope over a tenth of the domain that the band allows, per unit of x.
     """
 
     name: str
@@ -45,11 +45,11 @@ def grid_shape(
     name: str, grid: Float1, centre: Float2, cov: Float4, critical: Float2
 ) -> GridShape:  # fmt: skip
     """Build the shape from centre (q, G), covariance (q, G, q, G) and critical values (q, G)."""
-    step = grid[1] - grid[0]
     half = critical * _contrast(cov, (1.0,))
     modulus = _modulus(centre, cov, critical)
-    rise = np.maximum(critical[:, 1:], critical[:, :-1]) * _contrast(cov, (-1.0, 1.0))
-    steep = ((np.abs(np.diff(centre)) + rise) / step).max(1)
+    span = max(len(grid) // 10, 1)
+    rise = np.maximum(critical[:, span:], critical[:, :-span]) * _rise_error(cov, span)
+    steep = (np.abs(centre[:, span:] - centre[:, :-span]) + rise).max(1) / (grid[span] - grid[0])
     return GridShape(name, grid, centre, half + modulus, steep, float((modulus / half).mean()))
 
 
@@ -63,6 +63,13 @@ def _contrast(cov: Float4, weights: tuple[float, ...]) -> Float2:
             line = np.stack([np.diagonal(one[:, j], b - a) for j, one in enumerate(cov)])
             out += wa * wb * line[:, low : low + points - k + 1]
     return np.sqrt(np.maximum(out, 0.0))
+
+
+def _rise_error(cov: Float4, span: int) -> Float2:
+    """Return the standard error of the estimate's rise over ``span`` steps: (q, G - span)."""
+    blocks = [one[:, j] for j, one in enumerate(cov)]
+    var = [np.diag(c)[span:] + np.diag(c)[:-span] - 2.0 * np.diagonal(c, span) for c in blocks]
+    return np.sqrt(np.maximum(np.stack(var), 0.0))
 
 
 def _modulus(centre: Float2, cov: Float4, critical: Float2) -> Float2:

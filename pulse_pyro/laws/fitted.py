@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from pulse_pyro.laws.law import Kernel, Law
+    from pulse_pyro.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class FittedLaw:
         for value in kept.values():
             value.flags.writeable = False
         object.__setattr__(self, "draws", MappingProxyType(kept))
+
+    @property
+    def summary(self) -> Summary:
+        """What the law looks at: the summary of the past of S."""
+        return self.law.summary
 
     @cached_property
     def kernel(self) -> Kernel:

@@ -1,0 +1,1 @@
+"""How wrong a law's expected features can be: bands on held-out units turned into D_t."""

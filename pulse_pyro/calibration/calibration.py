@@ -1,0 +1,188 @@
+"""The calibrated error of a law: per context and feature, as D_t, as a table and a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro.arrays import Bool, Float, Float1, Float3, Float4, positive
+from pulse_pyro.calibration.part import Part
+from pulse_pyro.diagnostics import RANK, Check, Verdict
+from pulse_pyro.errors import SettingError
+from pulse_pyro.radius import Radius, corrected
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Bounds E_{t,a,j} >= |E[Phi_j | S_1:t] - E_p^[Phi_j | S_1:t]| for all contexts at once.
+
+    With probability ``level`` over the held-out units, for every context in the domain, every
+    action a and every feature j,
+
+        |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(x_t) + |m(x_t) - mu_p^(S_1:t)| )
+
+    with m and r the centre and half-width of a uniform band of a reference fit, pointwise in the
+    context (the supremum is only a summary, see ``table``).
+
+    Attributes
+    ----------
+    parts : the law and its band; two of each after cross-fitting, whose errors are averaged.
+    level, mode, seed, law_id : nominal probability; split, all or crossfit; provenance.
+    contexts : (batch, time, s_dim) held-out contexts the summaries below are taken over.
+    error : (batch, time, action, d) E there; NaN where the summary is not complete.
+    inside : (batch, time) which of them lie in the domain.
+    noise_sd : per part, (q,) sd of what the reference fit leaves of each target.
+    checks : what was checked on the way; a failed lack-of-fit test voids the guarantee.
+    why : why this band.
+
+    Not covered: contexts outside the domain (their bound is widened, on the assumption that the
+    truth is no steeper there), E[W | S_1:t] that depends on more of S than the summary (tested, not
+    proved), online contexts that follow another law than the archive's.
+    """
+
+    parts: tuple[Part, ...]
+    level: float
+    mode: str
+    seed: int
+    law_id: str
+    contexts: Float3
+    error: Float4
+    inside: Bool
+    noise_sd: tuple[Float1, ...]
+    checks: tuple[Check, ...]
+    why: str
+
+    def error_at(self, s: ArrayLike) -> Float4:
+        """Return E_{t,a,j}, (batch, time, action, d), at contexts s.
+
+        s : (batch, time, s_dim), each series from its beginning or with the lags the summary needs;
+        or (batch, time, action, s_dim) with a context per action. Exactly 0 where Phi does not
+        involve w; NaN where an input of the summary is not seen: no band can speak there.
+        """
+        return self._mean(s)[0]
+
+    def inside_at(self, s: ArrayLike) -> Bool:
+        """Tell which contexts lie in the domain of the band, (batch, time)."""
+        return self._mean(s)[1]
+
+    def reward_error(
+        self, s: ArrayLike, *, theta_bound: float = 1.0, theta_bounds: ArrayLike | None = None
+    ) -> Float3:
+        """Return e_{t,a} >= |theta*'(phibar - phihat)|, (batch, time, action).
+
+        e = S sqrt(sum_j E_j^2), S = ``theta_bound`` >= ||theta*||; with coordinate bounds
+        ``theta_bounds`` (d,) >= |theta*_j| the smaller of that and sum_j c_j E_j.
+        """
+        size = positive(theta_bound, "reward_error: theta_bound")
+        error = self.error_at(s)
+        e: Float3 = size * np.sqrt((error**2).sum(-1))
+        if theta_bounds is None:
+            return e
+        bounds = np.asarray(theta_bounds, dtype=np.float64)
+        if bounds.shape != (error.shape[-1],) or not (bounds >= 0).all():
+            raise SettingError(
+                f"reward_error: theta_bounds must be {error.shape[-1]} numbers >= 0, one per "
+                f"feature, but {theta_bounds!r} came."
+            )
+        return np.minimum(e, error @ bounds)
+
+    def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
+        """Return the corrected radius, to be played with the errors of :meth:`reward_error`.
+
+        theta* is in the ball at all times with probability >= 1 - delta - (1 - level).
+        """
+        return corrected(sigma=sigma, delta=delta, theta_bound=theta_bound)
+
+    @property
+    def bound(self) -> Float1:
+        """D_t = max over actions and features of E^2 at the complete held-out contexts, (n,)."""
+        worst = np.max(self.error**2, axis=(2, 3))
+        out: Float1 = worst[np.isfinite(worst)]
+        return out
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict among the checks."""
+        return RANK[max(RANK.index(check.verdict) for check in self.checks)]
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per target: band, critical value, mean pieces of the bound, its supremum."""
+        import pandas as pd
+
+        rows = []
+        for part in self.parts:
+            budget = part.budget(self.contexts)
+            seen = budget.inside
+            for j, name in enumerate(part.band.y_names):
+                half = budget.half[seen][:, j]
+                gap = np.abs(budget.centre - budget.predicted)[seen][:, j]
+                total = budget.total[seen][:, j]
+                rows.append(
+                    {
+                        "target": name, "band": part.band.kind, "noise": part.band.noise,
+                        "critical": part.band.critical[j], "r mean": half.mean(),
+                        "difference mean": gap.mean(), "bound mean": total.mean(),
+                        "bound sup": total.max(), "D mean": (total**2).mean(),
+                    }
+                )  # fmt: skip
+        return pd.DataFrame(rows).set_index("target")
+
+    @property
+    def checks_table(self) -> DataFrame:
+        """One line per check."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(check) for check in self.checks]).set_index("name")
+
+    @property
+    def outside_share(self) -> float:
+        """Share of the complete held-out contexts outside the domain."""
+        complete = np.isfinite(self.error).all((2, 3))
+        return float(1.0 - self.inside[complete].mean())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the band of the first target with the law's own mean."""
+        from pulse_pyro.plots import band_plot
+
+        return band_plot(self, ax=ax)
+
+    def plot_budget(self, ax: Axes | None = None) -> Axes:
+        """Draw the bound of the first target over contexts, split into its pieces."""
+        from pulse_pyro.plots import budget_plot
+
+        return budget_plot(self, ax=ax)
+
+    def _mean(self, s: ArrayLike) -> tuple[Float4, Bool]:
+        contexts: Float = np.asarray(s, dtype=np.float64)
+        found = [part.errors(contexts) for part in self.parts]
+        return (
+            np.mean([error for error, _ in found], axis=0),
+            np.all([inside for _, inside in found], axis=0),
+        )
+
+    def __repr__(self) -> str:
+        band = self.parts[0].band
+        worst = sorted(self.checks, key=lambda c: -RANK.index(c.verdict))[:4]
+        d = self.bound
+        return "\n".join(
+            [
+                f"Calibration: {self.verdict}; {self.level:.0%} at all contexts at once "
+                f"({self.mode})",
+                f"  D_t mean {d.mean():.3g}, largest {d.max():.3g}; sqrt(D_t) mean "
+                f"{np.sqrt(d).mean():.3g} over {len(d)} contexts, {self.outside_share:.1%} outside",
+                f"  band: {band.kind} ({self.why}), over {band.shape.domain}",
+                f"  from {band.rows} rows of {band.units} units; law {self.law_id}",
+                *(f"  {c.verdict:4} {c.name}: {c.value:.3g}. {c.text}" for c in worst),
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"

@@ -1,0 +1,174 @@
+"""What a band is made for: the missing W where Phi is affine in it, else features themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro.errors import FeatureError
+from pulse_pyro.features import Features, expected_features
+from pulse_pyro.summary import Summary
+
+PROBES = 5000  # rows Phi is judged at
+
+
+class CalibratedLaw(Protocol):
+    """What calibration asks of a law: the protocol of :class:`FittedLaw`."""
+
+    @property
+    def summary(self) -> Summary:
+        """What it looks at."""
+
+    @property
+    def fit_units(self) -> tuple[str, ...]:
+        """Units it has seen."""
+
+    @property
+    def s_names(self) -> tuple[str, ...]:
+        """Columns of S."""
+
+    @property
+    def w_names(self) -> tuple[str, ...]:
+        """Columns of W."""
+
+    @property
+    def law_id(self) -> str:
+        """Fingerprint."""
+
+    @property
+    def exact_mean(self) -> bool:
+        """Whether the mean carries no Monte Carlo error."""
+
+    def mean(self, s: Float3) -> Float3:
+        """Return E[W_t | S_1:t]: (batch, time, w_dim)."""
+
+    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
+        """Draw W_t given S_1:t: (size, batch, time, w_dim)."""
+
+    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
+        """Posterior draws of the mean: (draws, batch, time, w_dim)."""
+
+
+@dataclass(frozen=True, eq=False)
+class MissingTargets:
+    """Phi is affine in w: a bound eps (n, w_dim) on E[W]'s error gives E = |M_a(s)| eps.
+
+    base, step : (w_dim,) where, and how far apart, the slopes M_a are taken.
+    """
+
+    features: Features
+    names: tuple[str, ...]
+    base: Float1
+    step: Float1
+
+    def observed(self, s: Float2, w: Float2) -> Float2:
+        """Return the targets of rows s (n, s_dim), w (n, w_dim): w itself."""
+        return w
+
+    def predicted(
+        self, law: CalibratedLaw, s: Float3, size: int, rng: np.random.Generator
+    ) -> tuple[Float3, Float3]:
+        """Return the law's mean of the targets and its Monte Carlo error, (batch, time, q)."""
+        if law.exact_mean:
+            mean = law.mean(s)
+            return mean, np.zeros_like(mean)
+        draws = law.sample(s, size, rng=rng)
+        return draws.mean(0), draws.std(0, ddof=1) / np.sqrt(size)
+
+    def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
+        """Carry eps (n, w_dim) through M_a(s): (n, d), exactly 0 where Phi has no w."""
+        base = np.broadcast_to(self.base, eps.shape)
+        at = self.features.unchecked(s, base, action)
+        out = np.zeros_like(at)
+        for i, step in enumerate(self.step):
+            moved = base.copy()
+            moved[:, i] += step
+            slope = np.abs(self.features.unchecked(s, moved, action) - at) / step
+            out += np.where(slope > 0, slope * eps[:, i : i + 1], 0.0)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTargets:
+    """Phi is not affine in w: each distinct feature that involves w is a target of its own.
+
+    action, column : (q,) where each target is found. source, scale : (K, d) the target a feature
+    is a multiple of (-1: none, it does not involve w) and by how much.
+    """
+
+    features: Features
+    names: tuple[str, ...]
+    action: Int
+    column: Int
+    source: Int
+    scale: Float2
+
+    def observed(self, s: Float2, w: Float2) -> Float2:
+        """Return the targets of rows s (n, s_dim), w (n, w_dim): (n, q)."""
+        every = [self.features(s, w, a) for a in range(self.features.actions)]
+        return np.stack(
+            [every[a][:, j] for a, j in zip(self.action, self.column, strict=True)], axis=1
+        )
+
+    def predicted(
+        self, law: CalibratedLaw, s: Float3, size: int, rng: np.random.Generator
+    ) -> tuple[Float3, Float3]:
+        """Return the law's mean of the targets and its Monte Carlo error, (batch, time, q)."""
+        found = expected_features(law, self.features, s, size=size, rng=rng)
+        at = (..., self.action, self.column)
+        return found.mean[at], found.mcse[at]
+
+    def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
+        """Spread eps (n, q) over the features of an action: (n, d)."""
+        source, scale = self.source[action], self.scale[action]
+        out: Float2 = np.where(source >= 0, np.abs(scale) * eps[:, source], 0.0)
+        return out
+
+
+Targets = MissingTargets | FeatureTargets
+
+
+def find_targets(features: Features, s: Float2, w: Float2, w_names: tuple[str, ...]) -> Targets:
+    """Judge Phi at held-out rows s (n, s_dim), w (n, w_dim)."""
+    for action in range(features.actions):
+        features(s, w, action)  # refuses NaN and infinity with a sentence
+    step = -(-len(s) // PROBES)
+    some_s, some_w = s[::step], w[::step]
+    features.check_rows(some_s, some_w)
+    moves = features.involves_w(some_s, some_w)
+    if not moves.any():
+        raise FeatureError(
+            f"calibrate: no feature of {features.names} involves W, so there is nothing to impute "
+            "and nothing to calibrate."
+        )
+    if features.affine_in_w(some_s, some_w):
+        spread = w.std(0)
+        return MissingTargets(features, w_names, w.mean(0), np.where(spread > 0, spread, 1.0))
+    return _feature_targets(features, s, w, step)
+
+
+def _feature_targets(features: Features, s: Float2, w: Float2, step: int) -> FeatureTargets:
+    actions, d = features.actions, len(features.names)
+    source = np.full((actions, d), -1)
+    scale = np.zeros((actions, d))
+    kept: list[Float1] = []
+    where: list[tuple[int, int]] = []
+    for a in range(actions):
+        values = features(s, w, a)
+        for j in np.flatnonzero(features.involves_w(s[::step], w[::step], a)):
+            column = values[:, j]
+            for k, other in enumerate(kept):
+                ratio = float(column @ other / (other @ other))
+                if np.allclose(column, ratio * other, rtol=1e-10, atol=0.0):
+                    source[a, j], scale[a, j] = k, ratio
+                    break
+            else:
+                source[a, j], scale[a, j] = len(kept), 1.0
+                kept.append(column)
+                where.append((a, int(j)))
+    names = tuple(f"{features.names[j]} (action {a})" for a, j in where)
+    at = np.array(where, dtype=np.int64)
+    return FeatureTargets(features, names, at[:, 0], at[:, 1], source, scale)
