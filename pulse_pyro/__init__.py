@@ -36,7 +36,7 @@ _HOME = {
     "environments.world": "World",
     "environments.arma": "ArmaWorld main_linear main_nonlinear w_times_action",
     "simulation": "Agent Fixed Run simulate pulse oful oful_lags oful_paper oful_full cond_oracle",
-    "report": "Section write_report",
+    "report": "Section calibration_sections write_report",
     "seeds": "stream",
 }
 _WHERE = {name: home for home, names in _HOME.items() for name in names.split()}

@@ -64,9 +64,16 @@ def _demo(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     demo = run_demo(arguments.out, seed=arguments.seed)
     if arguments.json:
-        print(json.dumps(results(demo.run, demo.diagnostics, demo.verdict)))
+        print(json.dumps(results(demo)))
         return 0
-    print(demo.diagnostics, "", demo.run.table.to_string(float_format="{:.2f}".format), sep="\n")
+    print(
+        demo.diagnostics,
+        "",
+        demo.calibration,
+        "",
+        demo.run.table.to_string(float_format="{:.2f}".format),
+        sep="\n",
+    )
     print(f"\n{demo.verdict}\nReport: {demo.report} ({time.perf_counter() - start:.1f} s)")
     return 0
 

@@ -1,32 +1,49 @@
-"""The main job end to end on data it makes: archive, law, checks, agents, report."""
+"""The main job end to end on data it makes: archive, law, checks, D_t, agents, report."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.bundle import save_law
+from pulse_pyro.calibration.calibrate import calibrate
+from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.environments.arma import w_times_action
+from pulse_pyro.environments.world import World
 from pulse_pyro.errors import SettingError
 from pulse_pyro.files import write_whole
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.plots import law_track
+from pulse_pyro.plots import gamma_split, law_track
 from pulse_pyro.progress import bar
-from pulse_pyro.report import Section, write_report
+from pulse_pyro.radius import noise_scale
+from pulse_pyro.report import Section, calibration_sections, write_report
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation import Run, cond_oracle, oful, oful_full, oful_lags, pulse, simulate
+from pulse_pyro.simulation import (
+    Agent,
+    Run,
+    cond_oracle,
+    oful,
+    oful_full,
+    oful_lags,
+    pulse,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 MARKER = ".pulse-pyro-demo"  # tells an earlier demo's folder from anybody else's
+THETA_BOUND = 1.1  # >= ||(.1, .1, .1, 1)||, as a user must state it
 UNITS, LENGTH, RUNS, HORIZON = 200, 60, 40, 980
 
 
@@ -38,13 +55,14 @@ class Demo:
     card: ModelCard
     law: FittedLaw
     diagnostics: Diagnostics
+    calibration: Calibration
     run: Run
     report: Path
     verdict: str
 
 
 def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
-    """Make an archive, fit, check, simulate five agents; write archive.csv, law/, report.html."""
+    """Make an archive, fit, check, calibrate, simulate; write archive.csv, law/, report.html."""
     import pandas as pd
 
     out = Path(folder)
@@ -53,7 +71,7 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
             f"demo: {out} holds files of something else; name a new folder with --out."
         )
     environment = w_times_action()
-    steps = bar(total=5, label="demo")
+    steps = bar(total=6, label="demo")
     made = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
     write_whole(out / MARKER, "written by pulse-pyro demo\n")
     write_whole(out / "archive.csv", made.to_frame().to_csv(index=False))
@@ -69,29 +87,59 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     save_law(fitted, out / "law")
     diagnostics = diagnose(fitted, held_out, seed=seed)
     steps.update()
+    calibration = calibrate(fitted, held_out, environment.features, seed=seed)
+    steps.update()
     world = environment.world(RUNS, HORIZON, rng=stream(seed, "online"))
+    cautious = calibrated_agent(calibration, fitted, world, environment.reward_sd)
     run = simulate(
         world,
         [
-            pulse(world, fitted), oful(world), oful_lags(world, law.summary), oful_full(world),
-            cond_oracle(world),
+            pulse(world, fitted), cautious, oful(world), oful_lags(world, law.summary),
+            oful_full(world), cond_oracle(world),
         ],
     )  # fmt: skip
     steps.update()
-    verdict = _verdict(diagnostics, run)
-    report = _report(out, history, held_out, card, fitted, diagnostics, run, verdict, seed)
-    write_whole(out / "results.json", json.dumps(results(run, diagnostics, verdict), indent=1))
+    verdict = _verdict(diagnostics, calibration, run)
+    sections = [
+        *_about_the_law(history, held_out, card, fitted, diagnostics, seed),
+        *calibration_sections(calibration),
+        *_about_the_run(run, cautious),
+        _provenance(fitted, seed),
+    ]
+    report = write_report(
+        out / "report.html", "PULSE-UCB on an incomplete context", verdict, sections
+    )
+    demo = Demo(held_out, card, fitted, diagnostics, calibration, run, report, verdict)
+    write_whole(out / "results.json", json.dumps(results(demo), indent=1))
     steps.update()
     steps.close()
-    return Demo(held_out, card, fitted, diagnostics, run, report, verdict)
+    return demo
 
 
-def results(run: Run, diagnostics: Diagnostics, verdict: str) -> dict[str, object]:
+def calibrated_agent(
+    calibration: Calibration, law: FittedLaw, world: World, reward_sd: float
+) -> Agent:
+    """PULSE-UCB with the corrected radius, its errors from the calibration.
+
+    ||theta*|| <= 1.1 and the reward's noise are taken as known, as a user must state them.
+    """
+    spread = THETA_BOUND * math.sqrt(2.0) * float(calibration.noise_sd[0][0])  # W and W*a
+    radius = calibration.radius(
+        sigma=noise_scale(reward_sd=reward_sd, context_sd=spread), theta_bound=THETA_BOUND
+    )
+    agent = pulse(world, law, name="pulse_calibrated", radius=radius)
+    error = calibration.reward_error(world.s, theta_bound=THETA_BOUND)[:, world.lead :]
+    return replace(agent, error=error)
+
+
+def results(demo: Demo) -> dict[str, object]:
     """Return plain values, as printed by ``demo --json``."""
     return {
-        "verdict": verdict,
-        "checks": _records(diagnostics.table),
-        "agents": _records(run.table),
+        "verdict": demo.verdict,
+        "checks": _records(demo.diagnostics.table),
+        "calibration": _records(demo.calibration.table),
+        "calibration_checks": _records(demo.calibration.checks_table),
+        "agents": _records(demo.run.table),
     }
 
 
@@ -102,25 +150,27 @@ def _records(table: DataFrame) -> list[dict[str, object]]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-def _verdict(diagnostics: Diagnostics, run: Run) -> str:
+def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> str:
     regret = run.table["regret"]
     return (
-        f"Law: {diagnostics.verdict}. Regret after {HORIZON} rounds: PULSE-UCB "
-        f"{regret['pulse']:.1f}, OFUL without W {regret['oful']:.0f}, OFUL on raw lags "
-        f"{regret['oful_lags']:.1f}, with W known {regret['oful_full']:.1f}; of PULSE-UCB's regret "
-        f"{run.info_gap.mean():.1f} could not be avoided by any policy that does not see W."
+        f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, expected W is off by at "
+        f"most {calibration.table['bound mean'].iloc[0]:.3g} on average, "
+        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst (level {calibration.level:.0%}). "
+        f"Regret after {HORIZON} rounds: PULSE-UCB {regret['pulse']:.1f}, with the calibrated "
+        f"radius {regret['pulse_calibrated']:.1f}, OFUL without W {regret['oful']:.0f}, OFUL on "
+        f"raw lags {regret['oful_lags']:.1f}, with W known {regret['oful_full']:.1f}; of "
+        f"PULSE-UCB's regret {run.info_gap.mean():.1f} could not be avoided by any policy that "
+        "does not see W."
     )
 
 
-def _report(
-    out: Path, history: History, held_out: History, card: ModelCard, fitted: FittedLaw,
-    diagnostics: Diagnostics, run: Run, verdict: str, seed: int,
-) -> Path:  # fmt: skip
+def _about_the_law(
+    history: History, held_out: History, card: ModelCard, fitted: FittedLaw,
+    diagnostics: Diagnostics, seed: int,
+) -> list[Section]:  # fmt: skip
     one = held_out.take([0])
     draws = fitted.sample(one.s, 400, rng=stream(seed, "track"))[:, 0, :, 0]
-    packages = ("pulse-pyro", "numpy", "torch", "pyro-ppl")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    sections = [
+    return [
         Section("Data", "What the archive holds; half of its units were fitted on, half held out.",
                 history.table),
         Section("Law", "The law of W given the past of S, and one unit it has never seen.",
@@ -128,15 +178,32 @@ def _report(
                 reading="Recorded values should lie inside the band nine times out of ten; the "
                 "first points have incomplete lags and a wider band."),
         Section("Checks", "Questions put to the law on held-out units.", diagnostics.table),
+    ]  # fmt: skip
+
+
+def _about_the_run(run: Run, cautious: Agent) -> list[Section]:
+    action = run.action[run.names.index(cautious.name)][0]
+    steps = np.arange(len(action))
+    assert cautious.error is not None
+    parts = cautious.radius.split(cautious.x[0, steps, action], cautious.error[0, steps, action])
+    return [
+        Section("Radius", "What the calibrated confidence radius is made of in the first run: the "
+                "ridge, the noise of the rewards, and the imputation error summed over rounds.",
+                None, gamma_split(parts),
+                "Where the imputation part dominates, more history would help more than more "
+                "rounds."),
         Section("Policies", "All agents face the same contexts and noise. regret: against the "
                 "best arm given the full context; regret_cond: against the best arm given S alone; "
-                "info_gap: what no policy that sees only S can earn. The imputation error D_t is "
-                "not calibrated here: the radius is the constant 2 of the published runs.",
+                "info_gap: what no policy that sees only S can earn. pulse uses the constant "
+                "radius 2 of the published runs, pulse_calibrated the corrected one with the "
+                "errors calibrated above.",
                 run.table, run.plot(),
                 "The lower the better; oful_full knows W but must learn theta, cond_oracle knows "
                 "theta but not W; regret_cond of oful_full means little, as it follows W."),
-        Section("Provenance", f"Seed {seed}; law {fitted.law_id}; {versions}."),
     ]  # fmt: skip
-    return write_report(
-        out / "report.html", "PULSE-UCB on an incomplete context", verdict, sections
-    )
+
+
+def _provenance(fitted: FittedLaw, seed: int) -> Section:
+    packages = ("pulse-pyro", "numpy", "torch", "pyro-ppl")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return Section("Provenance", f"Seed {seed}; law {fitted.law_id}; {versions}.")

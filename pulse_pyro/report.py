@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from pulse_pyro.calibration.calibration import Calibration
+
 TEXT = ' class="text"'
 STYLE = """
 :root { color-scheme: light; }
@@ -64,6 +66,45 @@ def write_report(path: str | Path, title: str, verdict: str, sections: Sequence[
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}</main></body></html>'
     )
     return write_whole(target, page)
+
+
+def calibration_sections(calibration: Calibration) -> list[Section]:
+    """Return the sections that show a calibration: verdict and band, budget, checks, references."""
+    from pulse_pyro.calibration.references import references
+
+    part = calibration.parts[0]
+    one = len(part.band.x_names) == 1
+    reading = (
+        "The law's curve may leave the band: the bound counts how far."
+        if one
+        else "Contexts grouped by the law's expectation; 0 is the law itself. Where the band does "
+        "not hold 0, the law is off; the bound counts how far."
+    )
+    failed = [check.text for check in calibration.checks if check.verdict in ("warn", "fail")]
+    warning = " Read the checks first: " + " ".join(failed) if failed else ""
+    return [
+        Section(
+            "Calibration of D_t",
+            f"How far the law's expected features can be from the truth, at all contexts of the "
+            f"domain at once, with probability {calibration.level:.0%}: at each context the "
+            "half-width r of a band around a reference fit on units the law has not seen, plus the "
+            f"distance between that fit and the law (mode {calibration.mode}). Band: "
+            f"{part.band.kind.replace('_', ' ')}; {calibration.why}. "
+            f"{calibration.outside_share:.1%} of held-out contexts lie outside the domain "
+            f"({part.band.shape.domain}); their bound is widened.{warning}",
+            calibration.table, calibration.plot(), reading, repr(calibration),
+        ),
+        Section(
+            "Error budget",
+            "What the bound is made of. More held-out units shrink r (four times as many halve it "
+            "for a linear band); a better law shrinks the difference.",
+            references(calibration), calibration.plot_budget(),
+            "The table sets the bound beside the divergence route, which pays a factor 1 / noise "
+            "sd, and beside theoretical rates, orders without constants.",
+        ),
+        Section("Calibration checks", "What the bound relies on, as far as held-out units can "
+                "tell.", calibration.checks_table),
+    ]  # fmt: skip
 
 
 def _section(anchor: str, section: Section) -> str:

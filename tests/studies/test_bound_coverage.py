@@ -1,0 +1,215 @@
+"""The whole bound, r + |difference|: coverage, tightness, data modes, joint against Bonferroni."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.studies.truths import in_parallel
+
+from pulse_pyro import (
+    BandMethod,
+    Features,
+    History,
+    Lags,
+    Window,
+    calibrate,
+    calibrate_all,
+    calibrate_crossfit,
+    linear_lags,
+    main_nonlinear,
+    stream,
+    w_times_action,
+)
+
+REPS = int(os.environ.get("PULSE_REPS", "500"))
+LEVEL = 0.95
+
+
+class Biased:
+    """A fitted law with a constant added to its mean."""
+
+    def __init__(self, law, bias):
+        self.law, self.bias = law, bias
+        self.law_id = f"{law.law_id} biased"
+
+    def __getattr__(self, name):
+        return getattr(self.law, name)
+
+    def mean(self, s):
+        return self.law.mean(s) + self.bias
+
+    def sample(self, s, size, *, rng):
+        return self.law.sample(s, size, rng=rng) + self.bias
+
+
+LAWS = {
+    # environment, summary of the law, bias
+    "good, one input": (main_nonlinear, None, 0.0),
+    "misspecified, one input": (main_nonlinear, Window(3, np.mean), 0.0),
+    "biased, one input": (main_nonlinear, None, 0.3),
+    "good, 19 lags": (w_times_action, Lags(19), 0.0),
+    "biased, 19 lags": (w_times_action, Lags(19), 0.3),
+}
+
+
+class Curve:
+    """A good law of one input: cubic polynomial of the mean of three lags, by least squares."""
+
+    exact_mean = True
+
+    def __init__(self, history):
+        self.summary = Window(3, np.mean)
+        self.s_names, self.w_names = history.s_names, history.w_names
+        self.fit_units, self.law_id = history.units, "curve"
+        rows = history.rows(self.summary)
+        self.coef = np.polyfit(rows.x[:, 0], rows.w[:, 0], 7)
+
+    def mean(self, s):
+        return np.polyval(self.coef, self.summary(s))
+
+    def sample(self, s, size, *, rng):
+        return np.repeat(self.mean(s)[None], size, axis=0)
+
+    mean_draws = sample
+
+
+def truth_and_error(environment, calibration, law, rng):
+    """|true - predicted| and its bound, at 1,000 new contexts of 20 units in the domain."""
+    world = environment.world(20, 50, rng=rng)
+    wrong = np.abs(world.phibar - _phihat(law, world))
+    error = calibration.error_at(world.s)[:, world.lead :]
+    inside = calibration.inside_at(world.s)[:, world.lead :]
+    return wrong[inside], error[inside]
+
+
+def _phihat(law, world):
+    w = law.mean(world.s)[:, world.lead :]
+    s = world.s[:, world.lead :]
+    flat = [world.features(s.reshape(-1, 1), w.reshape(-1, 1), a) for a in range(2)]
+    return np.stack(flat, axis=1).reshape(world.phibar.shape)
+
+
+def bound_rep(job):
+    name, units, rep = job
+    make, summary, bias = LAWS[name]
+    environment, rng = make(), stream(0, "bound", name, units, rep)
+    history = environment.archive(units, 50 + environment.lead, rng=rng)
+    fit, held_out = history.split(seed=rep)
+    law = Curve(fit) if summary is None else linear_lags(summary).fit(fit, seed=rep)
+    law = Biased(law, bias) if bias else law
+    found = calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)
+    wrong, error = truth_and_error(environment, found, law, rng)
+    share = found.checks[0].verdict != "pass"
+    return (wrong <= error).all(), error.max(-1).mean(), wrong.max(), share
+
+
+@pytest.mark.parametrize("units", [40, 400])
+@pytest.mark.parametrize("name", list(LAWS))
+def test_the_bound_covers_every_law(name, units):
+    found = np.array(in_parallel(bound_rep, [(name, units, r) for r in range(REPS)]))
+    cover, bound, sup, flagged = found.mean(0)
+    print(
+        f"{name:24} {units // 2:3} held-out units: covered {cover:6.1%}, mean bound {bound:.4f}, "
+        f"true sup error {sup:.4f}, lack of fit flagged {flagged:5.1%}",
+        flush=True,
+    )
+    assert cover >= LEVEL - 0.025
+
+
+def tight_rep(job):
+    units, rep = job
+    environment, rng = main_nonlinear(), stream(0, "tight", units, rep)
+    history = environment.archive(2 * units, 52, rng=rng)
+    fit, held_out = history.split(seed=rep)
+    law = Curve(fit)
+    found = calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)
+    wrong, error = truth_and_error(environment, found, law, rng)
+    return (wrong <= error).all(), error.max(-1).mean(), wrong.max(), found.bound.mean()
+
+
+def test_the_bound_shrinks_with_the_archive():
+    sizes, means = (20, 200, 2000), []
+    for units in sizes:
+        reps = max(REPS // {20: 2, 200: 4, 2000: 20}[units], 5)
+        found = np.array(in_parallel(tight_rep, [(units, r) for r in range(reps)]))
+        means.append(found.mean(0))
+        cover, bound, sup, d = means[-1]
+        print(
+            f"n = {units * 50:6} held-out rows: covered {cover:6.1%}, mean bound {bound:.4f}, true "
+            f"sup error {sup:.4f}, ratio {bound / sup:.2f}, mean D {d:.2e} ({reps} reps)",
+            flush=True,
+        )
+    slope = np.polyfit(np.log(sizes), np.log(np.array(means)[:, [1, 2, 3]]), 1)[0]
+    print(f"log-log slopes: bound {slope[0]:.2f}, sup error {slope[1]:.2f}, D {slope[2]:.2f}")
+    assert slope[0] < -0.3
+
+
+def mode_rep(job):
+    units, rep = job
+    environment, rng = w_times_action(), stream(0, "modes", units, rep)
+    history = environment.archive(units, 50 + environment.lead, rng=rng)
+    fit, held_out = history.split(seed=rep)
+    spec, out = linear_lags(19), []
+    law, everywhere = spec.fit(fit, seed=rep), spec.fit(history, seed=rep)
+    cross = calibrate_crossfit(spec, history, environment.features, level=LEVEL, seed=rep)
+    for mine, found in (
+        (law, calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)),
+        (cross.law, cross.calibration),
+        (everywhere, calibrate_all(everywhere, history, environment.features, seed=rep)),
+    ):
+        wrong, error = truth_and_error(environment, found, mine, stream(0, "online", rep))
+        out += [(wrong <= error).all(), error.max(-1).mean(), (error.max((1, 2)) ** 2).mean()]
+    return out
+
+
+@pytest.mark.parametrize("units", [100, 400])
+def test_crossfit_and_all_cover_too(units):
+    found = np.array(in_parallel(mode_rep, [(units, r) for r in range(REPS)])).mean(0)
+    for k, mode in enumerate(("split", "crossfit", "all")):
+        cover, bound, d = found[3 * k : 3 * k + 3]
+        print(
+            f"{units} units, {mode:8}: covered {cover:6.1%}, mean bound {bound:.4f} "
+            f"({bound / found[1]:.2f} of split), mean D {d:.2e} ({d / found[2]:.2f} of split)",
+            flush=True,
+        )
+        assert cover >= LEVEL - 0.025
+
+
+FOUR = Features(lambda s, w, a: np.column_stack([np.ones(len(s)), w * (a + 1)]), 2, tuple("1abcd"))
+
+
+def joint_rep(job):
+    units, rep = job
+    rng = stream(0, "joint", units, rep)
+    made = main_nonlinear().archive(units, 52, rng=rng)
+    x = Window(3, np.mean)(made.s)[..., 0]
+    curves = np.stack([np.sin(4 * x), np.sin(4 * x) + x, x, x**2], axis=-1)
+    mix = 0.1 * (np.sqrt(0.7) * rng.standard_normal((*x.shape, 1))
+                 + np.sqrt(0.3) * rng.standard_normal(curves.shape))  # fmt: skip
+    w = np.where(np.isfinite(curves), curves + mix, np.nan)
+    history = History(made.s, w, made.seen, made.units, made.s_names, tuple("abcd"))
+    fit, held_out = history.split(seed=rep)
+    law = linear_lags(Window(3, np.mean)).fit(fit, seed=rep)
+    out = []
+    for coordinates in ("joint", "bonferroni"):
+        method = BandMethod("spline", coordinates=coordinates)
+        found = calibrate(law, held_out, FOUR, level=LEVEL, seed=rep, band=method)
+        band = found.parts[0].band
+        grid = np.linspace(band.shape.grid[0], band.shape.grid[-1], 999)
+        centre, half, _ = band.at(grid)
+        true = np.stack([np.sin(4 * grid), np.sin(4 * grid) + grid, grid, grid**2], axis=-1)
+        out += [(np.abs(centre - true) <= half).all(), half.mean()]
+    return out
+
+
+@pytest.mark.parametrize("units", [100])
+def test_joint_bands_cover_and_are_narrower_than_bonferroni(units):
+    found = np.array(in_parallel(joint_rep, [(units, r) for r in range(REPS)])).mean(0)
+    joint, wide, apart, wider = found
+    print(
+        f"4 coordinates, noise correlation .7, {units // 2} held-out units: joint {joint:6.1%} r "
+        f"{wide:.4f}, Bonferroni {apart:6.1%} r {wider:.4f}, width ratio {wide / wider:.3f}"
+    )
+    assert joint >= LEVEL - 0.025
+    assert wide < wider

@@ -1,0 +1,68 @@
+"""Truths and noises the bands are judged on; S is the paper's ARMA(2,2), x its mean of 3."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes, one core each
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+from scipy.signal import lfilter
+
+from pulse_pyro import Sample
+from pulse_pyro.environments.arma import AR, BURN_IN, MA
+
+ROWS = 50  # a unit
+SD = 0.1
+
+
+def normal(x, rng):
+    return SD * rng.standard_normal(x.shape)
+
+
+def uneven(x, rng):
+    return SD * (0.3 + 4 * np.abs(x)) * rng.standard_normal(x.shape)
+
+
+def heavy(x, rng):
+    return SD * rng.standard_t(3, x.shape) / np.sqrt(3)
+
+
+def skewed(x, rng):
+    return SD * (rng.exponential(size=x.shape) - 1)
+
+
+def wave(x):
+    return np.sin(4 * x)
+
+
+TRUTHS = {
+    "linear": (lambda x: 0.5 - 0.14 * x, normal),
+    "sin(4x)": (wave, normal),
+    "heteroscedastic": (wave, uneven),
+    "t(3) noise": (wave, heavy),
+    "skewed noise": (wave, skewed),
+    "wiggly": (lambda x: 0.5 * np.sin(16 * x), normal),
+    "kink |x|": (np.abs, normal),
+}
+
+
+def series(units, length, rng):
+    """The paper's S, (units, length)."""
+    shocks = 0.1 * rng.standard_normal((units, length + BURN_IN))
+    return lfilter([1.0, *MA], [1.0, *(-a for a in AR)], shocks, axis=1)[:, BURN_IN:]
+
+
+def one_input(truth, units, rng):
+    curve, noise = TRUTHS[truth]
+    s = series(units, ROWS + 2, rng)
+    x = ((s[:, 2:] + s[:, 1:-1] + s[:, :-2]) / 3).reshape(-1, 1)
+    y = curve(x) + noise(x, rng)
+    return Sample(x, y, np.repeat(np.arange(units), ROWS), ("x",), ("w",))
+
+
+def in_parallel(work, jobs):
+    """Run jobs on two processes, in order."""
+    with ProcessPoolExecutor(2) as pool:
+        return list(pool.map(work, jobs, chunksize=max(len(jobs) // 40, 1)))

@@ -1,0 +1,549 @@
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from pulse_pyro.bands.additive import additive
+from pulse_pyro.bands.auto import make_band
+from pulse_pyro.bands.lack_of_fit import candidates, lack_of_fit
+from pulse_pyro.bands.linear import linear
+from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.bands.single_index import single_index
+from pulse_pyro.errors import DataError, SettingError
+from tests.stat import FALSE_ALARM, binomial_floor
+
+PROPERTY = settings(max_examples=15)
+
+
+def sample(x, y, unit):
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    y = y[:, None] if y.ndim == 1 else y
+    x_names = tuple(f"lag {k}" for k in range(x.shape[1]))
+    return Sample(x, y, np.asarray(unit), x_names, tuple(f"w{j}" for j in range(y.shape[1])))
+
+
+def world(curve, seed, units=20, rows=20, p=2, sd=0.3, draw="uniform"):
+    """Rows with mean ``curve(x)``, x uniform on [-1, 1] or normal, independent noise."""
+    rng = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(units), rows)
+    shape = (len(unit), p)
+    x = rng.uniform(-1, 1, shape) if draw == "uniform" else rng.standard_normal(shape)
+    return sample(x, curve(x) + sd * rng.standard_normal(len(unit)), unit)
+
+
+def a_sum(x):
+    return np.sin(3 * x[:, 0]) + x[:, 1] ** 2
+
+
+def lines(x):
+    return 1.0 + x @ np.arange(2.0, 2 + x.shape[1])
+
+
+def lattice(low, high, side):
+    axes = np.meshgrid(*(np.linspace(a, b, side) for a, b in zip(low, high, strict=True)))
+    return np.stack([a.ravel() for a in axes], axis=1)
+
+
+def summed(s, seed=0, level=0.95, draws=500, **options):
+    method = BandMethod("additive", draws=draws, **options)
+    return additive(s, method, level, np.random.default_rng(seed))
+
+
+# sums of splines
+
+
+def test_the_additive_band_covers_a_sum_over_the_whole_box():
+    hits = 0
+    for r in range(60):
+        s = world(a_sum, [1, r])
+        fit = summed(s, noise="rows")
+        kept = s.x[fit.kept]
+        points = lattice(kept.min(0), kept.max(0), 25)
+        found = fit.band.at(points)
+        assert found.inside.all()
+        hits += (np.abs(found.centre[:, 0] - a_sum(points)) <= found.half[:, 0]).all()
+    assert hits >= binomial_floor(60, 0.95)
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_straight_lines_without_noise_are_found_exactly(p):
+    s = world(lines, 2, p=p, rows=30, sd=0.0)
+    fit = summed(s)
+    points = lattice(s.x[fit.kept].min(0), s.x[fit.kept].max(0), 7)
+    assert_allclose(fit.band.at(points).centre[:, 0], lines(points), atol=1e-6)
+    assert fit.band.at(points).half.max() < 1e-6
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_straight_lines_pass_through_the_smoother(p):
+    s = world(a_sum, 3, p=p, rows=30)
+    fit = summed(s)
+    x = s.x[fit.kept]
+    columns = np.column_stack([np.ones(len(x)), x])
+    assert_allclose(fit.smooth(columns, 0), columns, atol=1e-5)
+    assert_allclose(fit.smooth(s.y[fit.kept], 0), s.y[fit.kept] - fit.residual, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["rows", "units"])
+def test_half_widths_are_the_sandwich_of_the_smoothers_weights(noise):
+    s = world(lambda x: x[:, 0], 4, units=30, rows=6)
+    fit = summed(s, noise=noise)
+    n = int(fit.kept.sum())
+    hat = fit.smooth(np.eye(n), 0)
+    psi = hat * fit.residual[:, 0] / (1 - np.diag(hat))
+    freedom = n - np.trace(hat)
+    if noise == "units":
+        unit = s.unit[fit.kept]
+        psi = np.stack([psi[:, unit == c].sum(1) for c in range(30)], axis=1) * np.sqrt(30 / 29)
+        freedom = 29
+    c = stats.t.isf(stats.norm.sf(fit.band.critical[0]), freedom)
+    found = fit.band.at(s.x[fit.kept]).half[:, 0]
+    assert_allclose(found, c * np.sqrt((psi**2).sum(1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("p", "side"), [(2, 80), (3, 25)])
+def test_the_critical_value_is_that_of_the_whole_box(p, side):
+    s = world(a_sum, 5, p=p, rows=30)
+    fit = summed(s, noise="rows", draws=4000)
+    shape = fit.band.shape
+    points = shape.design(lattice(s.x[fit.kept].min(0), s.x[fit.kept].max(0), side))
+    z = np.random.default_rng(0).multivariate_normal(
+        np.zeros(points.shape[1]), shape.cov[0], 400, method="eigh"
+    )
+    se = np.sqrt(((points @ shape.cov[0]) * points).sum(1))
+    held = (np.abs(points @ z.T) / se[:, None]).max(0) <= fit.band.critical[0]
+    simulated = stats.beta.ppf(FALSE_ALARM, 0.95 * 4000, 0.05 * 4000)
+    assert held.sum() >= binomial_floor(400, simulated)
+
+
+def test_outside_the_box_the_band_grows_and_still_holds_a_line():
+    s = world(lines, 6, sd=0.05)
+    fit = summed(s)
+    low, high = np.quantile(s.x, [0.01, 0.99], axis=0)
+    edge, far, further = (np.array([[high[0], low[1]]]) + np.array([[d, -d]]) for d in (0, 1, 2))
+    at_edge, at_far, at_further = (fit.band.at(x) for x in (edge, far, further))
+    assert at_edge.inside.all()
+    assert not at_far.inside.any()
+    assert_allclose(at_far.centre, at_edge.centre, rtol=1e-9)
+    grown = at_far.half - at_edge.half
+    assert_allclose(at_further.half - at_edge.half, 2 * grown, rtol=1e-9)
+    assert grown[0, 0] >= 2 * 3.0
+    aside = edge + [[0.5, 0.0]]
+    assert_allclose(fit.band.at(aside).half - at_edge.half, grown / 4, rtol=1e-9)
+    for x in (far, further, aside, edge + [[0.0, 5.0]]):
+        found = fit.band.at(x)
+        assert abs(found.centre[0, 0] - lines(x)[0]) <= found.half[0, 0]
+
+
+def test_rows_outside_the_box_take_no_part():
+    s = world(a_sum, 7)
+    x = s.x.copy()
+    x[3, 0], x[8, 1] = 40.0, -40.0
+    fit = summed(sample(x, s.y, s.unit))
+    low, high = np.quantile(x, [0.01, 0.99], axis=0)
+    assert_array_equal(fit.kept, ((x >= low) & (x <= high)).all(1))
+    assert not fit.kept[[3, 8]].any()
+    assert fit.band.rows == fit.kept.sum() == len(fit.residual)
+
+
+@PROPERTY
+@given(st.floats(-50, 50), st.floats(0.01, 100), st.floats(0.01, 100))
+def test_units_of_measurement_do_not_matter_to_a_sum(shift, scale, y_scale):
+    s = world(a_sum, 8, rows=10)
+    moved = sample(s.x * [scale, 1.0] + [shift, -shift], y_scale * s.y + shift, s.unit)
+    one, other = (summed(t, noise="rows", draws=100).band.at(t.x) for t in (s, moved))
+    size = abs(shift) + y_scale
+    assert_allclose(other.centre, y_scale * one.centre + shift, atol=1e-4 * size)
+    assert_allclose(other.half, y_scale * one.half, rtol=1e-3)
+
+
+@pytest.mark.parametrize("p", [1, 4])
+def test_a_sum_of_one_or_four_inputs_is_refused(p):
+    s = world(lines, 9, p=p)
+    with pytest.raises(DataError, match=f"for 2 or 3 inputs, {p} came"):
+        summed(s)
+
+
+def test_a_sum_from_too_few_rows_is_refused():
+    with pytest.raises(
+        DataError, match="additive band of 2 inputs needs at least 60 held-out rows"
+    ):
+        summed(world(lines, 10, units=10, rows=5))
+
+
+def test_an_input_that_hardly_varies_is_named():
+    s = world(lines, 11)
+    x = s.x.copy()
+    x[:, 1] = np.where(np.arange(len(x)) == 5, 3.0, 2.0)
+    with pytest.raises(DataError, match="'lag 1' hardly varies"):
+        summed(sample(x, s.y, s.unit))
+
+
+def test_a_copied_input_is_refused_or_the_band_admits_what_it_cannot_know():
+    s = world(lines, 12, p=1, sd=0.1)
+    twin = sample(np.column_stack([s.x, s.x]), s.y, s.unit)
+    with suppress(DataError):
+        found = summed(twin).band.at(np.array([[0.8, -0.8]]))
+        for possible in (lines(np.array([[0.8]])), lines(np.array([[-0.8]]))):
+            assert abs(found.centre[0, 0] - possible[0]) <= found.half[0, 0]
+
+
+def test_a_sum_without_noise_or_signal_is_refused():
+    s = world(lines, 13)
+    with pytest.raises(DataError, match="noise"):
+        summed(sample(s.x, np.zeros(len(s.x)), s.unit))
+
+
+@pytest.mark.parametrize("how", ["tube", "scheffe", "bootstrap_t"])
+def test_critical_values_a_sum_does_not_have_are_refused(how):
+    with pytest.raises(SettingError, match=how):
+        summed(world(a_sum, 14), critical=how)
+
+
+# single index
+
+
+def indexed(s, seed=0, level=0.95, **options):
+    options = {"draws": 500, "grid": 100, "noise": "rows"} | options
+    method = BandMethod("single_index", **options)
+    return single_index(s, method, level, np.random.default_rng(seed))
+
+
+D = np.array([0.6, 0.8])
+
+
+def wave(x):
+    return np.sin(x @ D)
+
+
+def for_direction(s, fit):
+    return ~np.isin(s.unit, s.unit[fit.kept])
+
+
+def test_the_single_index_band_covers_the_mean_given_the_fitted_index():
+    hits = 0
+    for r in range(50):
+        s = world(wave, [15, r], draw="normal")
+        fit = indexed(s, seed=r)
+        direction = fit.band.shape.direction[0]
+        rho = direction @ D
+        # x'd given the fitted index u is normal: mean rho u, variance 1 - rho^2
+        mean = np.sin(rho * s.x @ direction) * np.exp(-(1 - rho**2) / 2)
+        found = fit.band.at(s.x)
+        hits += (np.abs(found.centre[:, 0] - mean) <= found.half[:, 0])[found.inside].all()
+    assert hits >= binomial_floor(50, 0.95)
+
+
+def test_the_single_index_band_covers_the_mean_given_x():
+    hits = 0
+    for r in range(50):
+        s = world(wave, [16, r], draw="normal")
+        found = indexed(s, seed=r).band.at(s.x)
+        hits += (np.abs(found.centre[:, 0] - wave(s.x)) <= found.half[:, 0])[found.inside].all()
+    assert hits >= binomial_floor(50, 0.95)
+
+
+def test_the_direction_is_least_squares_on_its_own_third_of_the_units():
+    s = world(wave, 17, draw="normal")
+    fit = indexed(s)
+    own = for_direction(s, fit)
+    assert len(np.unique(s.unit[own])) == 6
+    b = np.column_stack([np.ones(own.sum()), s.x[own]])
+    slope = np.linalg.lstsq(b, s.y[own, 0], rcond=None)[0][1:]
+    assert_allclose(fit.band.shape.direction[0], slope / np.linalg.norm(slope), rtol=1e-9)
+    assert fit.band.units == 14
+    assert fit.band.rows == fit.kept.sum() == len(fit.residual)
+
+
+def test_the_units_of_the_direction_say_nothing_else_about_the_band():
+    s = world(wave, 18, draw="normal")
+    fit = indexed(s)
+    own = for_direction(s, fit)
+    steeper = sample(s.x, np.where(own[:, None], 40 - 7 * -s.y, s.y), s.unit)
+    other = indexed(steeper)
+    assert_allclose(other.band.at(s.x).centre, fit.band.at(s.x).centre, atol=1e-8)
+    assert_allclose(other.band.at(s.x).half, fit.band.at(s.x).half, rtol=1e-6)
+
+
+def test_the_units_of_the_band_say_nothing_about_the_direction():
+    s = world(wave, 19, draw="normal")
+    fit = indexed(s)
+    own = for_direction(s, fit)
+    noise = np.random.default_rng(20).standard_normal(s.y.shape)
+    other = indexed(sample(s.x, np.where(own[:, None], s.y, noise), s.unit))
+    assert_array_equal(other.band.shape.direction, fit.band.shape.direction)
+
+
+def test_every_coordinate_has_its_own_index_and_its_share_of_the_level():
+    s = world(wave, 21, draw="normal")
+    rng = np.random.default_rng(22)
+    across = s.x @ [0.8, -0.6] + 0.3 * rng.standard_normal(len(s.x))
+    both = sample(s.x, np.column_stack([s.y[:, 0], across]), s.unit)
+    fit = indexed(both, level=0.9)
+    shape = fit.band.shape
+    assert_allclose(shape.direction @ D, [1.0, 0.0], atol=0.2)
+    assert [one.level for one in shape.curves] == [pytest.approx(0.95)] * 2
+    found = fit.band.at(s.x)
+    for j, one in enumerate(shape.curves):
+        part = one.at(s.x @ shape.direction[j])
+        assert_array_equal(found.centre[:, j], part.centre[:, 0])
+        assert (part.inside >= found.inside).all()
+    assert fit.residual.shape == (fit.kept.sum(), 2)
+    assert np.isfinite(fit.residual).all()
+    assert fit.smooth(both.y[fit.kept], 1).shape == fit.residual.shape
+
+
+def test_too_few_units_for_an_index_are_refused_with_the_number_that_is_enough():
+    s = world(wave, 23, draw="normal", rows=30)
+    enough = min(k for k in range(2, 21) if _has_index(s.take(s.unit < k)))
+    with pytest.raises(DataError, match=f"at least {enough} held-out units, {enough - 1} came"):
+        indexed(s.take(s.unit < enough - 1))
+
+
+def _has_index(s):
+    try:
+        indexed(s, draws=100)
+    except DataError:
+        return False
+    return True
+
+
+def test_no_direction_is_refused():
+    s = world(wave, 24, draw="normal")
+    with pytest.raises(DataError, match="no direction"):
+        indexed(sample(s.x, np.zeros(len(s.x)), s.unit))
+
+
+# lack of fit
+
+
+def left_out(seed, extra=None, units=20, rows=10, coordinates=1):
+    """A linear band on one input and two omitted columns that are correlated with it."""
+    rng = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(units), rows)
+    x = rng.standard_normal((len(unit), 1))
+    z = rng.standard_normal((len(unit), 2)) + 0.5 * x
+    y = 1 + 2 * x + rng.standard_normal((len(unit), coordinates))
+    if extra is not None:
+        y += extra(z)[:, None]
+    return z, sample(x, y, unit), rng
+
+
+def tested(z, s, rng, names=("z0", "z1"), draws=300):
+    fit = linear(s, BandMethod("linear", draws=100), 0.95, rng)
+    return lack_of_fit(fit, z, names, s.unit, rng, draws)
+
+
+@pytest.mark.parametrize("units", [10, 20, 50])
+def test_a_summary_that_is_enough_is_rejected_as_often_as_stated(units):
+    p = np.array([tested(*left_out([25, units, r], units=units)).p for r in range(200)])
+    assert (p <= 0.05).sum() <= stats.binom.isf(FALSE_ALARM, 200, 0.05)
+    assert (p <= 0.5).sum() >= binomial_floor(200, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("extra", "worst"),
+    [
+        (lambda z: 0.8 * z[:, 0], "z0"),
+        (lambda z: 0.6 * z[:, 1] ** 2, "z1 squared"),
+        (lambda z: z[:, 0] * z[:, 1], None),
+    ],
+)
+def test_what_the_summary_leaves_out_is_found_and_named(extra, worst):
+    found = [tested(*left_out([26, r], extra)) for r in range(20)]
+    assert sum(one.p <= 0.05 for one in found) >= binomial_floor(20, 0.99)
+    if worst:
+        assert np.mean([one.worst == worst for one in found]) > 0.5
+
+
+def test_the_p_value_is_never_zero():
+    z, s, rng = left_out(27, lambda z: 5 * z[:, 0])
+    assert tested(z, s, rng, draws=99).p == pytest.approx(0.01)
+
+
+def test_a_lag_before_the_start_of_a_unit_may_be_missing():
+    z, s, rng = left_out(28, lambda z: z[:, 0])
+    z[np.arange(len(z)) % 10 < 3, 0] = np.nan
+    z[4, 1] = np.inf
+    found = tested(z, s, rng)
+    assert found.p <= 0.05
+    assert np.isfinite(found.statistic)
+
+
+def test_columns_that_say_nothing_change_nothing():
+    z, s, _ = left_out(29)
+    blank = np.column_stack([np.full(len(z), 7.0), z, np.full(len(z), np.nan), np.zeros(len(z))])
+    one = tested(z, s, np.random.default_rng(1))
+    other = tested(blank, s, np.random.default_rng(1), ("seven", "z0", "z1", "none", "zero"))
+    assert other == one
+
+
+@pytest.mark.parametrize(
+    "columns", [np.ones((200, 1)), np.full((200, 2), np.nan), np.ones((200, 0))]
+)
+def test_nothing_left_out_is_nothing_found(columns):
+    _, s, rng = left_out(30)
+    with suppress(DataError):
+        assert tested(columns, s, rng, ("z0", "z1")[: columns.shape[1]]).p == 1.0
+
+
+def test_the_summary_itself_is_no_evidence_against_it():
+    _, s, rng = left_out(31)
+    found = tested(np.column_stack([s.x, 3 - 2 * s.x]), s, rng)
+    assert found.worst not in ("z0", "z1")
+
+
+def test_scale_and_origin_of_what_is_left_out_do_not_matter():
+    z, s, _ = left_out(32)
+    one = tested(z, s, np.random.default_rng(2))
+    other = tested(z * [1e-6, 1e4] + [3.0, -50.0], s, np.random.default_rng(2))
+    assert other.p == one.p
+    assert other.statistic == pytest.approx(one.statistic)
+    assert other.worst == one.worst
+
+
+def test_rows_may_come_in_any_order():
+    z, s, _ = left_out(33)
+    fit = linear(s, BandMethod("linear", noise="rows"), 0.95, np.random.default_rng(3))
+    order = np.random.default_rng(4).permutation(len(z))
+    shuffled = sample(s.x[order], s.y[order], s.unit[order])
+    again = linear(shuffled, BandMethod("linear", noise="rows"), 0.95, np.random.default_rng(3))
+    names = ("z0", "z1")
+    one = lack_of_fit(fit, z, names, s.unit, np.random.default_rng(5))
+    other = lack_of_fit(again, z[order], names, s.unit[order], np.random.default_rng(5))
+    assert other.statistic == pytest.approx(one.statistic)
+    assert other.p == pytest.approx(one.p, abs=2e-3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-12])
+def test_a_coordinate_of_small_scale_is_tested_too(scale):
+    z, s, rng = left_out(34, coordinates=2)
+    y = s.y.copy()
+    y[:, 1] = scale * (y[:, 1] + z[:, 0])
+    found = tested(z, sample(s.x, y, s.unit), rng)
+    assert found.p <= 0.05
+    assert found.worst == "z0"
+
+
+def test_candidates_are_columns_squares_and_waves_all_centred():
+    rng = np.random.default_rng(35)
+    z = 4 + 3 * rng.standard_normal((500, 10))
+    names = tuple("abcdefghij")
+    blocks, labels = zip(*candidates(z, names, rng), strict=True)
+    values, flat = np.concatenate(blocks, axis=1), sum(labels, [])
+    assert values.shape[1] == len(flat) == 10 + 10 + 30
+    assert_allclose(values.mean(0), 0.0, atol=1e-9)
+    scaled = (z - z.mean(0)) / z.std(0)
+    for k, name in enumerate(names):
+        assert_allclose(values[:, flat.index(name)], scaled[:, k])
+        square = values[:, flat.index(f"{name} squared")]
+        assert_allclose(square, scaled[:, k] ** 2 - 1, atol=1e-9)
+    assert np.linalg.matrix_rank(values) == 50
+
+
+@pytest.mark.parametrize("kind", ["spline", "additive", "single_index"])
+def test_every_kind_of_band_can_be_tested(kind):
+    s = world(lambda x: np.sin(2 * x[:, 0]), 36, p=1 if kind == "spline" else 2)
+    rng = np.random.default_rng(37)
+    z = rng.standard_normal((len(s.x), 1))
+    worse = sample(s.x, s.y + 0.5 * z, s.unit)
+    for data, low, high in ((s, 0.01, 1.0), (worse, 0.0, 0.01)):
+        fit = make_band(data, BandMethod(kind, draws=100), 0.95, rng).fit
+        found = lack_of_fit(fit, z[fit.kept], ("z",), data.unit[fit.kept], rng)
+        assert low <= found.p <= high
+
+
+# the choice
+
+
+def chosen(s, kind="auto", level=0.95, seed=0, **options):
+    method = BandMethod(kind, **({"draws": 300} | options))
+    return make_band(s, method, level, np.random.default_rng(seed))
+
+
+def test_one_input_with_few_rows_gets_a_spline():
+    choice = chosen(world(lambda x: np.sin(x[:, 0]), 38, p=1))
+    assert choice.fit.band.kind == "spline"
+    assert choice.why == "one input, fewer than 2000 rows"
+
+
+def test_one_input_with_many_rows_gets_a_local_polynomial():
+    choice = chosen(world(lambda x: np.sin(x[:, 0]), 39, p=1, rows=100))
+    assert choice.fit.band.kind == "local_polynomial"
+    assert choice.why == "one input, at least 2000 rows"
+
+
+@pytest.mark.parametrize(("rows", "words"), [(20, "fewer than"), (110, "at least")])
+def test_a_kink_gets_the_lipschitz_band_and_is_the_reason(rows, words):
+    choice = chosen(world(lambda x: 3 * np.abs(x[:, 0]), 40, p=1, rows=rows, sd=0.1))
+    assert choice.fit.band.kind == "lipschitz"
+    assert words in choice.why
+    assert "a kink shows (p = " in choice.why
+    assert choice.fit.roughness < 0.2
+
+
+def test_two_inputs_that_act_as_a_sum_are_accepted():
+    whys = []
+    for r in range(25):
+        with suppress(DataError):
+            whys.append(chosen(world(a_sum, [41, r], units=40, rows=10), draws=100).why)
+    assert len(whys) >= binomial_floor(25, 0.99)
+    assert all(why.startswith("2 inputs that act as a sum (additivity p = ") for why in whys)
+
+
+@pytest.mark.parametrize(
+    ("curve", "p", "words"),
+    [
+        (lambda x: x[:, 0] * x[:, 1], 2, "lag 0 x lag 1"),
+        (lambda x: x[:, 0] + x[:, 1] * x[:, 2], 3, "lag 1 x lag 2"),
+    ],
+)
+def test_a_product_of_inputs_is_refused_with_advice(curve, p, words):
+    with pytest.raises(DataError) as caught:
+        chosen(world(curve, 42, p=p))
+    text = str(caught.value)
+    assert f"{p} inputs do not act as a sum" in text
+    assert words in text
+    for advice in ("product as an input", "single_index", "linear"):
+        assert advice in text
+
+
+def test_four_inputs_get_the_linear_band_and_hear_why():
+    choice = chosen(world(lines, 43, p=4))
+    assert choice.fit.band.kind == "linear"
+    assert "4 inputs" in choice.why
+    assert "linear is assumed" in choice.why
+
+
+@pytest.mark.parametrize(
+    ("kind", "p"),
+    [("linear", 1), ("linear", 3), ("additive", 2), ("single_index", 3), ("single_index", 1)],
+)
+def test_what_is_asked_for_is_made(kind, p):
+    choice = chosen(world(lines, 44, p=p), kind)
+    assert choice.fit.band.kind == kind
+    assert choice.why == "asked for"
+    assert choice.fit.band.level == 0.95
+
+
+@pytest.mark.parametrize("kind", ["local_polynomial", "spline", "lipschitz"])
+def test_curves_are_for_one_input(kind):
+    s = world(lines, 45, p=2)
+    with pytest.raises(
+        DataError, match=f"'{kind}' is for one input, the summary has 2 .lag 0, lag 1"
+    ):
+        chosen(s, kind)
+    assert chosen(s.take(np.ones(len(s.x), bool)).index(s.x[:, :1]), kind).fit.band.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [(lambda x: 0 * x + 2, "hardly varies"), (lambda x: x, None)]
+)
+def test_auto_refuses_inputs_that_add_nothing(column, words):
+    s = world(lines, 46, p=1)
+    with pytest.raises(DataError, match=words):
+        chosen(sample(np.column_stack([s.x, column(s.x)]), s.y, s.unit))
