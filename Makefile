@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check full benchmarks clean
+.PHONY: help demo test check full studies benchmarks clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
@@ -30,7 +30,10 @@ check: $(READY) ## lint and types
 
 full: $(READY) ## tests that take longer, with the benchmarks
 	PULSE_FULL=1 $(BIN)/python -m pytest
-	$(MAKE) benchmarks
+	$(MAKE) studies benchmarks
+
+studies: $(READY) ## coverage of bands and bounds, 500 replications each (about half an hour)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/studies -s -o addopts="-q"
 
 benchmarks: $(READY) ## speed, as ratios measured in one run
 	$(BIN)/python -m pytest tests/benchmarks -s -o addopts="-q"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,9 +127,8 @@ def calibrated_agent(
     radius = calibration.radius(
         sigma=noise_scale(reward_sd=reward_sd, context_sd=spread), theta_bound=THETA_BOUND
     )
-    agent = pulse(world, law, name="pulse_calibrated", radius=radius)
     error = calibration.reward_error(world.s, theta_bound=THETA_BOUND)[:, world.lead :]
-    return replace(agent, error=error)
+    return pulse(world, law, name="pulse_calibrated", radius=radius, error=error)
 
 
 def results(demo: Demo) -> dict[str, object]:

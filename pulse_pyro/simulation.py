@@ -49,14 +49,17 @@ class Fixed:
 
 def pulse(
     world: World, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
-    radius: Radius = PUBLISHED, size: int = 256, seed: int = 0,
+    radius: Radius = PUBLISHED, error: Float3 | None = None, size: int = 256, seed: int = 0,
 ) -> Agent:  # fmt: skip
-    """PULSE-UCB with one law for all runs, or one per run (each with its own archive)."""
+    """PULSE-UCB with one law for all runs, or one per run (each with its own archive).
+
+    error : (run, time, action) e_{t,a} of the scored rounds, from ``Calibration.reward_error``.
+    """
     if not isinstance(law, Sequence):
         found = expected_features(
             law, world.features, world.s, size=size, rng=stream(seed, "pulse")
         )
-        return Agent(name, found.mean[:, world.lead :], radius)
+        return Agent(name, found.mean[:, world.lead :], radius, error=error)
     if len(law) != len(world.s):
         raise SettingError(f"pulse: {len(law)} laws came for {len(world.s)} runs; one per run.")
     x = np.empty(world.phi.shape)

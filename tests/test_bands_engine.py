@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.polynomial.legendre import legvander
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
@@ -12,6 +13,7 @@ from pulse_pyro.bands.bins import COUNT, bin_rows
 from pulse_pyro.bands.bootstrap_t import MOST_DRAWS, MOST_ROWS, skew_ratio, studentised_sup
 from pulse_pyro.bands.dependence import choose_noise, dependence_p
 from pulse_pyro.bands.sample import Sample
+from pulse_pyro.bands.spread import local_spread
 from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import DataError, SettingError
 from tests.stat import FALSE_ALARM, binomial_floor, z_bound
@@ -107,19 +109,27 @@ def test_explicit_weights_come_in_the_number_asked_for():
     assert bootstrap.multiplier_sup(np.eye(3), 256, generator()).shape == (256,)
 
 
-@FEW
-@given(SEED)
-def test_the_scale_of_each_point_does_not_matter_to_the_supremum(seed):
-    rng = generator(seed)
-    psi = rng.standard_normal((20, 8))
-    scale = rng.uniform(0.01, 100.0, 8)
+def test_the_scale_of_each_point_does_not_matter_to_the_supremum():
+    psi = generator(1).standard_normal((20, 8))
+    scale = np.geomspace(1e-9, 1e9, 8)
     cov = psi.T @ psi
-    first = bootstrap.sup_draws(cov, 50, generator(seed))
-    assert_allclose(bootstrap.sup_draws(cov * scale * scale[:, None], 50, generator(seed)), first)
-    factor = bootstrap.factor_draws(psi.T, 50, generator(seed))
-    assert_allclose(
-        bootstrap.factor_draws(psi.T * scale[:, None], 50, generator(seed)), factor, rtol=1e-12
-    )
+    plain = bootstrap.sup_draws(cov, DRAWS, generator(2))
+    scaled = bootstrap.sup_draws(cov * scale * scale[:, None], DRAWS, generator(3))
+    tiny = bootstrap.sup_draws(cov * 1e-20, DRAWS, generator(4))
+    assert_same_law(plain, scaled, tiny)
+    factor = bootstrap.factor_draws(psi.T, 50, generator(5))
+    rescaled = bootstrap.factor_draws(psi.T * scale[:, None], 50, generator(5))
+    assert_allclose(rescaled, factor, rtol=1e-12)
+
+
+def test_rounding_does_not_change_the_draws():
+    psi = generator(1).standard_normal((20, 8))
+    cov = psi.T @ psi
+    first = bootstrap.sup_draws(cov, 50, generator(2))
+    for seed in range(5):
+        scale = generator(seed).uniform(1.0, 2.0, 8)
+        other_rounding = bootstrap.sup_draws(cov * scale * scale[:, None], 50, generator(2))
+        assert_allclose(other_rounding, first, rtol=1e-9)
 
 
 def test_a_point_without_variance_takes_no_part():
@@ -517,46 +527,47 @@ def test_leverage_is_kept_off_one_so_that_hc3_stays_finite():
 
 
 def skewed_rows(n=90):
+    """A curve of 9 coefficients around noise that is skewed and grows with x."""
     rng = generator(31)
     x = np.sort(rng.uniform(-1.0, 1.0, n))
     bins = bin_rows(sample_of(x), 1.0)
-    w = quadratic_weights(bins, np.linspace(-0.9, 0.9, 12))
-    noise = (rng.exponential(size=n) - 1.0) * (1.5 + x)
+    grid = np.linspace(-0.9, 0.9, 12)
+    design = legvander(bins.at, 8)
+    right = np.linalg.solve((design.T * bins.count) @ design, design.T)
+    w = Weights(legvander(grid, 8) @ right, design @ right, "least squares", 9.0)
+    noise = (rng.exponential(size=n) - 1.0) * np.exp(x)
     residual = noise - (w.hat @ bins.sums(noise[:, None])[:, 0])[bins.index]
     return bins, w, residual / (1.0 - w.leverage()[bins.index])
 
 
-def local_spread(e, half=25):
-    """Root mean square over the rows up to half before and after, in full windows at the ends."""
-    out = np.empty(len(e))
-    for k in range(len(e)):
-        start = min(max(k - half, 0), len(e) - 2 * half - 1)
-        out[k] = np.sqrt((e[start : start + 2 * half + 1] ** 2).mean())
-    return out
-
-
-def refitted_sup(bins, w, scaled, draws, rng):
-    """The same by refitting every draw to rows, one by one."""
-    design, at = np.vander(bins.at[bins.index], 3), np.linspace(-0.9, 0.9, 12)
+def refitted_sup(bins, scaled, picks):
+    """The same by refitting every draw to all rows, one by one."""
+    design = legvander(bins.at[bins.index], 8)
     inverse = np.linalg.inv(design.T @ design)
     leverage = ((design @ inverse) * design).sum(1)
-    reach = np.vander(at, 3) @ inverse @ design.T
-    spread = local_spread(scaled)
+    reach = legvander(np.linspace(-0.9, 0.9, 12), 8) @ inverse @ design.T
+    spread = local_spread(bins, scaled)[bins.index]
     standard = scaled / spread - (scaled / spread).mean()
     out = []
-    for _ in range(draws):
-        y = rng.choice(standard, len(standard)) * spread
+    for pick in picks.T:
+        y = standard[pick] * spread
         left = (y - design @ (inverse @ (design.T @ y))) / (1.0 - leverage)
         out.append(np.max(np.abs(reach @ y) / np.sqrt(reach**2 @ left**2)))
     return np.array(out)
 
 
-def test_studentised_suprema_have_the_law_of_refitted_draws():
+def test_studentised_suprema_are_those_of_refitted_draws():
     bins, w, scaled = skewed_rows()
-    drawn = studentised_sup(bins, [w], scaled[:, None], 1000, generator(32))
-    assert_same_law(drawn, refitted_sup(bins, w, scaled, 1500, generator(33)))
-    psi = w.grid[:, bins.index] * scaled
-    gaussian = bootstrap.multiplier_sup(psi.T, 4000, generator(34))
+    picks = generator(32).integers(90, size=(90, 300))
+    given = SimpleNamespace(integers=lambda n, size: picks)
+    drawn = studentised_sup(bins, [w], scaled[:, None], 300, given)
+    assert_allclose(drawn, refitted_sup(bins, scaled, picks), rtol=1e-8)
+
+
+def test_studentised_suprema_of_skewed_noise_reach_beyond_the_normal_ones():
+    bins, w, scaled = skewed_rows()
+    drawn = studentised_sup(bins, [w], scaled[:, None], 1000, generator(33))
+    gaussian = bootstrap.multiplier_sup((w.grid[:, bins.index] * scaled).T, 4000, generator(34))
     assert stats.ks_2samp(drawn, gaussian).pvalue < FALSE_ALARM
     assert bootstrap.quantile(drawn, 0.95) > bootstrap.quantile(gaussian, 0.95)
 

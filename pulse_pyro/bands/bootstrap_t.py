@@ -7,6 +7,7 @@ from scipy import sparse
 
 from pulse_pyro.arrays import Float1, Float2
 from pulse_pyro.bands.bins import Bins
+from pulse_pyro.bands.spread import local_spread
 from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import SettingError
 
@@ -20,7 +21,7 @@ def skew_ratio(bins: Bins, scaled: Float2, nu: Float2) -> float:
 
     It is the order of the error a normal critical value makes; nu (q, G).
     """
-    standard = np.stack([e / _spread(bins, e) for e in scaled.T], axis=1)
+    standard = np.stack([e / local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
     standard -= standard.mean(0)
     moment = (standard**3).mean(0) / (standard**2).mean(0) ** 1.5
     return float((np.abs(moment) / np.sqrt(np.maximum(np.median(nu, axis=1), 1.0))).max())
@@ -42,7 +43,7 @@ def studentised_sup(
             f'rows; {n} came, use critical="simulate".'
         )
     member = sparse.csr_array((np.ones(n), (bins.index, np.arange(n))))
-    spread = np.stack([_spread(bins, e) for e in scaled.T], axis=1)
+    spread = np.stack([local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
     standard = scaled / spread
     standard -= standard.mean(0)
     out = np.zeros(draws)
@@ -57,18 +58,4 @@ def studentised_sup(
             se = np.sqrt(w.grid**2 @ np.asarray(member @ left**2))
             sup = (np.abs(w.grid @ sums) / se).max(0)
             out[start:stop] = np.maximum(out[start:stop], sup)
-    return out
-
-
-def _spread(bins: Bins, residual: Float1) -> Float1:
-    """Return the local standard deviation of the residuals at each row, (kept,)."""
-    # a window of a tenth of the rows: wide enough to be steady, narrow enough to follow x
-    total = np.concatenate([[0.0], np.cumsum(bins.sums(residual[:, None] ** 2)[:, 0])])
-    rows = np.concatenate([[0.0], np.cumsum(bins.count)])
-    middle = (rows[1:] + rows[:-1]) / 2.0
-    reach = max(0.05 * rows[-1], 25.0)
-    low = np.clip(middle - reach, 0.0, rows[-1] - 2 * reach)
-    ends = np.stack([low, np.minimum(low + 2 * reach, rows[-1])])
-    inside = np.diff(np.interp(ends, rows, total), axis=0)[0] / np.diff(ends, axis=0)[0]
-    out: Float1 = np.sqrt(np.maximum(inside, 1e-300))[bins.index]
     return out

@@ -71,8 +71,8 @@ def curve_band(
     )  # fmt: skip
 
     def smooth(columns: Float2, j: int) -> Float2:
-        at_bins = weights[j].hat @ bins.sums(columns)
-        return np.stack([np.interp(bins.x, bins.at, v) for v in at_bins.T], axis=1)
+        out: Float2 = (weights[j].hat @ bins.sums(columns))[bins.index]
+        return out
 
     return BandFit(band, bins.kept, residual, smooth, skewness=skew)
 

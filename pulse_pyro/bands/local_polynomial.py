@@ -14,7 +14,7 @@ from pulse_pyro.bands.weights import Weights
 
 NEIGHBOURS = 25  # rows a window holds at least
 POINTS = 5  # and distinct x
-CANDIDATES = 20
+CANDIDATES = 14
 NARROWEST, WIDEST = 0.02, 1.2  # bandwidths tried, as shares of the domain's length
 
 

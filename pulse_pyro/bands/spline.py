@@ -7,18 +7,22 @@ smooth band also divides the REML penalty by 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy import linalg
 from scipy.interpolate import BSpline
 
 from pulse_pyro.arrays import Float1, Float2
 from pulse_pyro.bands.bins import Bins
+from pulse_pyro.bands.spread import local_spread
 from pulse_pyro.bands.weights import Weights
 
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
 LEAST_EDF = 6.0
 UNDERSMOOTH = 4.0
+WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
 
 def spline(bins: Bins, grid: Float1) -> list[Weights]:
@@ -33,48 +37,63 @@ def lipschitz(bins: Bins, grid: Float1) -> list[Weights]:
 
 def plain(bins: Bins) -> list[Float2]:
     """Return the plain REML smoothers (B, B), neither undersmoothed nor twiced: for tests."""
-    base = _Base(bins, 2)
-    return [
-        base.basis @ inverse(base.gram + base.reml(j) * base.penalty) @ base.basis.T
-        for j in range(bins.y.shape[1])
-    ]
+    return [base.left @ base.inner(base.reml()) @ base.right for base in _bases(bins, 2)]
 
 
 class _Base:
-    """Basis at the bins, its moments and the penalty of one sample."""
+    """Basis and penalty for one coordinate, rows weighted by ``weight`` (B,)."""
 
-    def __init__(self, bins: Bins, order: int) -> None:
+    def __init__(self, bins: Bins, j: int, order: int, weight: Float1) -> None:
         self.order, self.n = order, len(bins.x)
         self.knots = knots_for(bins)
-        self.basis: Float2 = BSpline.design_matrix(bins.at, self.knots, DEGREE).toarray()
-        self.gram: Float2 = self.basis.T @ (self.basis * bins.count[:, None])
+        self.left: Float2 = BSpline.design_matrix(bins.at, self.knots, DEGREE).toarray()
+        self.right: Float2 = self.left.T * weight
+        self.gram: Float2 = (self.right * bins.count) @ self.left
         self.penalty = difference_penalty(len(self.gram), order)
-        centred = bins.y - bins.y.mean(0)
-        self.moment: Float2 = self.basis.T @ bins.sums(centred)
-        self.total: Float1 = (centred**2).sum(0)
+        y = bins.y[:, j] - bins.y[:, j].mean()
+        self.moment: Float1 = self.right @ bins.sums(y[:, None])[:, 0]
+        self.total = float(bins.sums(y[:, None] ** 2)[:, 0] @ weight)
 
-    def reml(self, j: int) -> float:
-        """Return the REML penalty of coordinate j."""
-        return reml(
-            self.gram, self.penalty, self.moment[:, j], float(self.total[j]), self.n, self.order
-        )
+    def reml(self) -> float:
+        """Return the REML penalty."""
+        return reml(self.gram, self.penalty, self.moment, self.total, self.n, self.order)
+
+    def inner(self, lam: float) -> Float2:
+        """Return (G + lam P)^-1."""
+        return inverse(self.gram + lam * self.penalty)
+
+
+def _bases(bins: Bins, order: int) -> Iterator[_Base]:
+    """Yield one base a coordinate, rows weighted by the inverse variance around them.
+
+    Where the noise is small the curve is followed more closely: one penalty for all x would
+    oversmooth there. The weights come from the residuals of an unweighted fit.
+    """
+    even = np.ones(len(bins.at))
+    for j in range(bins.y.shape[1]):
+        pilot = _Base(bins, j, 2, even)
+        centred = bins.y[:, j] - bins.y[:, j].mean()
+        fitted = pilot.left @ (pilot.inner(pilot.reml()) @ pilot.moment)
+        spread = local_spread(bins, centred - np.interp(bins.x, bins.at, fitted))
+        middle = float(np.median(spread))
+        weight = np.clip((middle / spread) ** 2, *WEIGHTS) if middle > 0 else even
+        yield _Base(bins, j, order, weight)
 
 
 def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
-    base = _Base(bins, order)
-    on_grid = BSpline.design_matrix(grid, base.knots, DEGREE).toarray()
     out = []
-    for j in range(bins.y.shape[1]):
-        lam = base.reml(j)
+    for base in _bases(bins, order):
+        lam = base.reml()
         if order == 2:
             lam = _at_least(base.gram, base.penalty, lam / UNDERSMOOTH)
-        inner = inverse(base.gram + lam * base.penalty)
+        inner = base.inner(lam)
         twiced = 2.0 * inner - inner @ base.gram @ inner
         edf = float(np.trace(twiced @ base.gram))
         kind = "penalised spline, undersmoothed" if order == 2 else "Lipschitz spline"
         made = f"{kind} and twiced, {edf:.1f} degrees of freedom"
-        right = twiced @ base.basis.T
-        out.append(Weights(on_grid @ right, base.basis @ right, made, order + 1.0))
+        right = twiced @ base.right
+        on_grid = BSpline.design_matrix(grid, base.knots, DEGREE).toarray()
+        out.append(Weights(on_grid @ right, base.left @ right, made, order + 1.0))
     return out
 
 

@@ -5,9 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from tests.studies.truths import ROWS, TRUTHS, in_parallel, one_input, series
-
 from pulse_pyro import BandMethod, Sample, make_band, stream
+from tests.studies.truths import ROWS, TRUTHS, in_parallel, one_input, series
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 SLACK = 0.025

@@ -5,8 +5,6 @@ import os
 import numpy as np
 import pytest
 
-from tests.studies.truths import in_parallel
-
 from pulse_pyro import (
     BandMethod,
     Features,
@@ -21,6 +19,7 @@ from pulse_pyro import (
     stream,
     w_times_action,
 )
+from tests.studies.truths import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 LEVEL = 0.95

@@ -1,10 +1,5 @@
 """Truths and noises the bands are judged on; S is the paper's ARMA(2,2), x its mean of 3."""
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes, one core each
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
