@@ -154,10 +154,11 @@ def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> st
     return (
         f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, expected W is off by at "
         f"most {calibration.table['bound mean'].iloc[0]:.3g} on average, "
-        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst (level {calibration.level:.0%}). "
-        f"Regret after {HORIZON} rounds: PULSE-UCB {regret['pulse']:.1f}, with the calibrated "
-        f"radius {regret['pulse_calibrated']:.1f}, OFUL without W {regret['oful']:.0f}, OFUL on "
-        f"raw lags {regret['oful_lags']:.1f}, with W known {regret['oful_full']:.1f}; of "
+        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst (level "
+        f"{100 * calibration.level:.4g}%). Regret after {HORIZON} rounds: PULSE-UCB "
+        f"{regret['pulse']:.1f}, with the calibrated radius {regret['pulse_calibrated']:.1f}, "
+        f"OFUL without W {regret['oful']:.0f}, OFUL on raw lags {regret['oful_lags']:.1f}, with W "
+        f"known {regret['oful_full']:.1f}; of "
         f"PULSE-UCB's regret {run.info_gap.mean():.1f} could not be avoided by any policy that "
         "does not see W."
     )

@@ -117,7 +117,7 @@ def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None)
         centre, law = centre - law, np.zeros_like(law)
         at, centre, half = (_groups(values, 60) for values in (at, centre, half))
         law = np.zeros_like(at)
-    label = f"{calibration.level:.0%} band, all contexts at once"
+    label = f"{100 * calibration.level:.4g}% band, all contexts at once"
     ax.fill_between(at, centre - half, centre + half, color=COLOURS[5], alpha=0.35, linewidth=0,
                     label=label)  # fmt: skip
     ax.plot(at, centre, color=COLOURS[0], label="reference fit on held-out units")

@@ -455,7 +455,7 @@ def test_a_summary_that_is_constant_in_its_central_range_is_refused():
 @pytest.mark.parametrize("levels", [2, 9])
 def test_few_levels_are_refused_with_their_number(levels):
     x = np.tile(np.arange(float(levels)), 40)
-    with pytest.raises(DataError, match=f"{levels} distinct values .* at least 10.*linear"):
+    with pytest.raises(DataError, match=f"only {levels} places .* at least 10.*linear"):
         bin_rows(sample_of(x), 0.98)
 
 

@@ -60,7 +60,7 @@ def summed(s, seed=0, level=0.95, draws=500, **options):
 
 def test_the_additive_band_covers_a_sum_over_the_whole_box():
     hits = 0
-    for r in range(40):
+    for r in range(30):
         s = world(a_sum, [1, r])
         fit = summed(s, noise="rows")
         kept = s.x[fit.kept]
@@ -68,7 +68,7 @@ def test_the_additive_band_covers_a_sum_over_the_whole_box():
         found = fit.band.at(points)
         assert found.inside.all()
         hits += (np.abs(found.centre[:, 0] - a_sum(points)) <= found.half[:, 0]).all()
-    assert hits >= binomial_floor(40, 0.95)
+    assert hits >= binomial_floor(30, 0.95)
 
 
 @pytest.mark.parametrize("p", [2, 3])
@@ -274,11 +274,11 @@ def index_hits(reps):
 
 
 def test_the_single_index_band_covers_the_mean_given_the_fitted_index():
-    assert index_hits(40)[0] >= binomial_floor(40, 0.95)
+    assert index_hits(30)[0] >= binomial_floor(30, 0.95)
 
 
 def test_the_single_index_band_covers_the_mean_given_x():
-    assert index_hits(40)[1] >= binomial_floor(40, 0.95)
+    assert index_hits(30)[1] >= binomial_floor(30, 0.95)
 
 
 def test_the_direction_is_least_squares_on_its_own_third_of_the_units():
@@ -295,15 +295,14 @@ def test_the_direction_is_least_squares_on_its_own_third_of_the_units():
 
 def test_the_units_of_the_direction_say_nothing_else_about_the_band():
     s = world(wave, 18, draw="normal")
-    fit = indexed(s)
+    fit = indexed(s, critical="tube")
     own = for_direction(s, fit)
     steeper = sample(s.x, np.where(own[:, None], 40 + 7 * s.y, s.y), s.unit)
-    other = indexed(steeper)
-    assert_allclose(other.band.at(s.x).centre, fit.band.at(s.x).centre, atol=1e-8)
+    other = indexed(steeper, critical="tube")
     assert_array_equal(other.kept, fit.kept)
     assert_allclose(other.residual, fit.residual, atol=1e-8)
-    half, simulated = fit.band.at(s.x).half, other.band.critical / fit.band.critical
-    assert_allclose(other.band.at(s.x).half, half * simulated, rtol=0.05)
+    assert_allclose(other.band.at(s.x).centre, fit.band.at(s.x).centre, atol=1e-8)
+    assert_allclose(other.band.at(s.x).half, fit.band.at(s.x).half, rtol=1e-5)
 
 
 def test_the_units_of_the_band_say_nothing_about_the_direction():
@@ -323,11 +322,13 @@ def test_every_coordinate_has_its_own_index_and_its_share_of_the_level():
     fit = indexed(both, level=0.9)
     shape = fit.band.shape
     assert_allclose(shape.direction @ D, [1.0, 0.0], atol=0.2)
-    assert [one.level for one in shape.curves] == [pytest.approx(0.95)] * 2
+    # of the 10 %, half is for the directions and half for the curves, a quarter each
+    assert [one.level for one in shape.curves] == [pytest.approx(0.975)] * 2
     found = fit.band.at(s.x)
     for j, one in enumerate(shape.curves):
         part = one.at(s.x @ shape.direction[j])
         assert_array_equal(found.centre[:, j], part.centre[:, 0])
+        assert (found.half[:, j] >= part.half[:, 0]).all()
         assert (part.inside >= found.inside).all()
     assert fit.residual.shape == (fit.kept.sum(), 2)
     assert np.isfinite(fit.residual).all()
@@ -351,7 +352,7 @@ def _has_index(s):
 
 def test_no_direction_is_refused():
     s = world(wave, 24, draw="normal")
-    with pytest.raises(DataError, match="no direction"):
+    with pytest.raises(DataError, match=r"no noise|no noise"):
         indexed(sample(s.x, np.zeros(len(s.x)), s.unit))
 
 
@@ -375,11 +376,18 @@ def judged(z, s, rng, names=("z0", "z1"), draws=200):
     return lack_of_fit(fit, z, names, s.unit, rng, draws)
 
 
+def assert_same_verdict(one, other, draws):
+    """Two tests agree: the statistic exactly, the p-value up to its draws."""
+    assert other.statistic == pytest.approx(one.statistic)
+    assert other.worst == one.worst
+    assert abs(other.p - one.p) <= z_bound() * np.sqrt(2 * 0.25 / draws)
+
+
 @pytest.mark.parametrize("units", [10, 20, 50])
 def test_a_summary_that_is_enough_is_rejected_as_often_as_stated(units):
-    p = np.array([judged(*left_out([25, units, r], units=units)).p for r in range(200)])
-    assert (p <= 0.05).sum() <= stats.binom.isf(FALSE_ALARM, 200, 0.05)
-    assert (p <= 0.5).sum() >= binomial_floor(200, 0.5)
+    p = np.array([judged(*left_out([25, units, r], units=units)).p for r in range(150)])
+    assert (p <= 0.05).sum() <= stats.binom.isf(FALSE_ALARM, 150, 0.05)
+    assert (p <= 0.5).sum() >= binomial_floor(150, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +417,15 @@ def test_a_plain_lack_of_fit_is_beyond_every_draw_even_with_ten_units():
     assert judged(z, s, rng, draws=999).p == pytest.approx(0.001)
 
 
+def test_what_the_summary_follows_does_not_hide_the_rest(monkeypatch):
+    monkeypatch.setattr("pulse_pyro.bands.lack_of_fit.WAVES", 0)
+    _, s, rng = left_out(47)
+    fresh = rng.standard_normal((len(s.x), 1))
+    found = judged(30 * s.x + fresh, sample(s.x, s.y + fresh, s.unit), rng, ("z0",))
+    assert found.p <= 0.01
+    assert found.worst == "z0"
+
+
 def test_a_lag_before_the_start_of_a_unit_may_be_missing():
     z, s, rng = left_out(28, lambda z: z[:, 0])
     z[np.arange(len(z)) % 10 < 3, 0] = np.nan
@@ -423,7 +440,7 @@ def test_columns_that_say_nothing_change_nothing():
     blank = np.column_stack([np.full(len(z), 7.0), z, np.full(len(z), np.nan), np.zeros(len(z))])
     one = judged(z, s, np.random.default_rng(1))
     other = judged(blank, s, np.random.default_rng(1), ("seven", "z0", "z1", "none", "zero"))
-    assert other == one
+    assert_same_verdict(one, other, 200)
 
 
 @pytest.mark.parametrize(
@@ -445,9 +462,7 @@ def test_scale_and_origin_of_what_is_left_out_do_not_matter():
     z, s, _ = left_out(32)
     one = judged(z, s, np.random.default_rng(2))
     other = judged(z * [1e-6, 1e4] + [3.0, -50.0], s, np.random.default_rng(2))
-    assert other.p == one.p
-    assert other.statistic == pytest.approx(one.statistic)
-    assert other.worst == one.worst
+    assert_same_verdict(one, other, 200)
 
 
 def test_rows_may_come_in_any_order():
@@ -459,8 +474,7 @@ def test_rows_may_come_in_any_order():
     names = ("z0", "z1")
     one = lack_of_fit(fit, z, names, s.unit, np.random.default_rng(5))
     other = lack_of_fit(again, z[order], names, s.unit[order], np.random.default_rng(5))
-    assert other.statistic == pytest.approx(one.statistic)
-    assert other.p == pytest.approx(one.p, abs=2e-3)
+    assert_same_verdict(one, other, 1000)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-12])
@@ -513,7 +527,7 @@ def chosen(s, kind="auto", level=0.95, seed=0, **options):
 )
 def test_one_input_gets_a_curve_by_its_rows_unless_a_kink_shows(rows, bend, smooth, side):
     kinds = set()
-    for r in range(8):
+    for r in range(6):
         s = world(lambda x: bend * np.abs(x[:, 0]) + x[:, 0], [38, r], p=1, rows=rows)
         choice = chosen(s, draws=100)
         kind, kink = choice.fit.band.kind, choice.fit.roughness < 0.2
@@ -547,6 +561,12 @@ def test_a_product_of_inputs_is_refused_with_advice(curve, p):
     assert f"{p} inputs do not act as a sum" in text
     for advice in ("product as an input", "single_index", "linear"):
         assert advice in text
+
+
+def test_the_product_that_breaks_a_sum_is_named(monkeypatch):
+    monkeypatch.setattr("pulse_pyro.bands.lack_of_fit.WAVES", 0)
+    with pytest.raises(DataError, match=r"strongest: lag 1 x lag 2\)"):
+        chosen(world(lambda x: x[:, 0] + x[:, 1] * x[:, 2], 48, p=3, rows=30))
 
 
 def test_four_inputs_get_the_linear_band_and_hear_why():

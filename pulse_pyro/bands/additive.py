@@ -15,8 +15,9 @@ from pulse_pyro.bands.spline import DEGREE, UNDERSMOOTH, difference_penalty, inv
 from pulse_pyro.errors import DataError
 
 FEWEST, MOST = 10, 40  # coefficients an input
-LATTICE = 1500  # points of the box the critical value is simulated over
+LATTICE = {2: 60, 3: 22}  # points a side of the box the critical value is simulated over
 MOST_INPUTS = 3
+TOGETHER = 0.02  # of an input's variance, not explained by the others
 
 
 def additive(
@@ -46,6 +47,7 @@ def additive(
     if not (box[1] > box[0]).all():
         name = sample.x_names[int(np.argmin(box[1] - box[0]))]
         raise DataError(f"bands: input {name!r} hardly varies; leave it out of the summary.")
+    _check_apart(sample)
     knots = [_knots(low, high, each) for low, high in box.T]
 
     def design(x: Float2) -> Float2:
@@ -62,16 +64,16 @@ def additive(
             f"bands: the additive band wants {edf:.0f} degrees of freedom of {len(kept.x)} "
             "held-out rows; hold out more units."
         )
-    side = int(LATTICE ** (1.0 / p))
+    side = LATTICE[p]
     axes = np.meshgrid(*(np.linspace(low, high, side) for low, high in box.T), indexing="ij")
     lattice = np.stack([a.ravel() for a in axes], axis=1)
     nu = float(len(kept.x) - edf if fit.noise == "rows" else kept.units - 1)
     c, mapped = basis_critical(fit, design(lattice), method, level, nu, rng)
     steep = np.stack([_steepest(design, fit, mapped, box, k, side) for k in range(p)])  # (p, q)
 
-    def reach(x: Float2) -> tuple[Float2, Bool, Float1]:
+    def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
         moved = np.clip(x, *box)
-        return moved, (moved == x).all(1), np.abs(x - moved).sum(1)
+        return moved, (moved == x).all(1), np.abs(x - moved)
 
     q = sample.y.shape[1]
     span = ", ".join(
@@ -80,11 +82,26 @@ def additive(
     )
     shape = BasisShape(
         span, design, reach, fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped,
-        mapped, steep.max(0),
+        mapped, steep,
     )  # fmt: skip
     made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom"
     found = basis_band("additive", made, kept, fit, shape, level, c)
     return BandFit(found.band, inside, found.residual, found.smooth)
+
+
+def _check_apart(sample: Sample) -> None:
+    """Refuse inputs that move together: off their common curve nothing is known about the sum."""
+    for k, name in enumerate(sample.x_names):
+        rest = np.delete(sample.x, k, axis=1)
+        rest = (rest - rest.mean(0)) / rest.std(0)
+        b = np.concatenate([np.ones((len(rest), 1)), rest, rest**2], axis=1)
+        x = sample.x[:, k] - sample.x[:, k].mean()
+        left = x - b @ np.linalg.lstsq(b, x, rcond=None)[0]
+        if left @ left < TOGETHER * (x @ x):
+            raise DataError(
+                f"bands: input {name!r} follows from the other inputs in the held-out rows; leave "
+                'one out, or use band="linear".'
+            )
 
 
 def _knots(low: float, high: float, size: int) -> Float1:

@@ -87,7 +87,8 @@ class Band:
         unit = "rows independent given x" if self.noise == "rows" else "clustered by unit"
         return "\n".join(
             [
-                f"Band {self.kind}, {self.level:.0%} over {self.shape.domain}, critical value {c}",
+                f"Band {self.kind}, {100 * self.level:.4g}% over {self.shape.domain}, critical "
+                f"value {c}",
                 f"  {self.rows} rows of {self.units} units, {unit}",
                 *lines,
             ]

@@ -12,9 +12,10 @@ from pulse_pyro.arrays import Bool, Float1, Float2, Float4, Int
 from pulse_pyro.bands import bootstrap
 from pulse_pyro.bands.band import Band, BandFit, Values
 from pulse_pyro.bands.dependence import choose_noise
-from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.bands.sample import BandMethod, Sample, consecutive
+from pulse_pyro.errors import DataError, SettingError
 
-Reach = Callable[[Float2], tuple[Float2, Bool, Float1]]
+Reach = Callable[[Float2], tuple[Float2, Bool, Float2]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +25,10 @@ class BasisShape:
     Attributes
     ----------
     design : x (n, p) -> b(x) (n, K).
-    reach : x (n, p) -> (x moved to the domain, inside (n,), distance moved (n,)).
+    reach : x (n, p) -> (x moved to the domain, inside (n,), distance moved (n, p)).
     coef, cov : (K, q) and (q, K, K).
     critical, beyond : (q,) critical values inside the domain and outside it.
-    steep : (q,) largest slope inside; outside, the half-width grows by it per unit of distance.
+    steep : (p, q) largest slopes inside; outside, the half-width grows by them per distance.
     """
 
     domain: str
@@ -37,7 +38,7 @@ class BasisShape:
     cov: Float2
     critical: Float1
     beyond: Float1
-    steep: Float1
+    steep: Float2
 
     def at(self, x: Float2) -> Values:
         """Evaluate at x (n, p)."""
@@ -45,7 +46,7 @@ class BasisShape:
         b = self.design(moved)
         se = np.stack([np.sqrt(np.maximum(((b @ v) * b).sum(1), 0.0)) for v in self.cov], axis=1)
         c = np.where(inside[:, None], self.critical, self.beyond)
-        return Values(b @ self.coef, c * se + distance[:, None] * self.steep, inside)
+        return Values(b @ self.coef, c * se + distance @ self.steep, inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +77,17 @@ def fit_basis(
     """
     coef = np.stack([a @ (b.T @ y[:, j]) for j, a in enumerate(inner)], axis=1)
     residual = y - b @ coef
+    if not (np.abs(residual).max(0) > 1e-12 * np.abs(y).max(0)).all():
+        raise DataError(
+            "bands: a target has no noise around its fit; is it a copy of the summary, or constant?"
+        )
     leverage = np.stack([((b @ a) * b).sum(1).clip(0.0, 0.95) for a in inner], axis=1)
     scaled = residual / (1.0 - leverage)
     noise = choose_noise(residual, unit, method.noise, free)
     q, k = len(inner), b.shape[1]
     cov = np.empty((q, k, q, k))
     if noise == "units":
-        _, code = np.unique(unit, return_inverse=True)
-        units = int(code.max()) + 1
+        code, units = consecutive(unit)
         member = sparse.csr_array((np.ones(len(code)), (code, np.arange(len(code)))))
         score = [np.asarray(member @ (b * e[:, None])) for e in scaled.T]
     for j in range(q):
@@ -102,6 +106,11 @@ def basis_critical(
     rng: np.random.Generator,
 ) -> tuple[Float1, Float1]:  # fmt: skip
     """Return critical values (q,) over the points b (m, K), before and after the t map."""
+    if method.critical not in ("auto", "simulate"):
+        raise SettingError(
+            f'BandMethod: critical="{method.critical}" is not made for kind="{method.kind}"; use '
+            '"simulate" (or "scheffe" for kind="linear").'
+        )
     q = fit.coef.shape[1]
     factor = fit.factor(points)
     if method.coordinates == "joint":

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Int
-from pulse_pyro.bands.sample import Sample
+from pulse_pyro.bands.sample import Sample, consecutive
 from pulse_pyro.errors import DataError
 
 COUNT = 400  # bins
@@ -49,14 +49,16 @@ class Bins:
 
     def scores(self, residual: Float1) -> sparse.csr_array:
         """Sum residuals within unit and bin: (units, B)."""
-        _, code = np.unique(self.unit, return_inverse=True)
-        shape = (int(code.max()) + 1, len(self.at))
+        code, units = consecutive(self.unit)
+        shape = (units, len(self.at))
         return sparse.coo_array((residual, (code, self.index)), shape=shape).tocsr()
 
 
 def bin_rows(sample: Sample, share: float) -> Bins:
     """Bin a one-dimensional sample; ``share`` is the central share of x that is the domain."""
     x = sample.x[:, 0]
+    if not len(x):
+        raise DataError("bands: no held-out row came.")
     tail = (1.0 - share) / 2.0
     low, high = (float(v) for v in np.quantile(x, [tail, 1.0 - tail]))
     name = sample.x_names[0]
@@ -67,18 +69,23 @@ def bin_rows(sample: Sample, share: float) -> Bins:
         )
     length = high - low
     kept = (x >= low - MARGIN * length) & (x <= high + MARGIN * length)
+    if not kept.any() or np.ptp(x[kept]) == 0:
+        raise DataError(
+            f"bands: the central {share:.3g} of {name!r}, [{low:.6g}, {high:.6g}], holds fewer "
+            "than two distinct values; use a wider domain."
+        )
     rows = sample if kept.all() else sample.take(kept)
     inside = rows.x[:, 0]
     first, last = float(inside.min()), float(inside.max())
     raw = np.minimum(((inside - first) * (COUNT / (last - first))).astype(np.int64), COUNT - 1)
-    occupied, index = np.unique(raw, return_inverse=True)
+    index, occupied = consecutive(raw)
     count = np.bincount(index).astype(np.float64)
     at = np.bincount(index, inside) / count
-    distinct = len(np.unique(inside)) if len(occupied) < LEAST else len(occupied)
-    if len(occupied) < LEAST:
+    if occupied < LEAST:
         raise DataError(
-            f"bands: the summary {name!r} takes {distinct} distinct values in its central range "
-            f"({len(inside)} rows), a curve needs at least {LEAST}; for few levels use the linear "
-            'band on indicator columns: band="linear".'
+            f"bands: the summary {name!r} has values at only {occupied} places of its central "
+            f"range ({len(inside)} rows), a curve needs at least {LEAST}; for few levels use the "
+            'linear band on indicator columns (band="linear"), for a few far values a narrower '
+            "domain."
         )
     return Bins(at, count, kept, index, rows.unit, inside, rows.y, (low, high))

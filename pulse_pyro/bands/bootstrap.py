@@ -13,6 +13,8 @@ from scipy import linalg, optimize, stats
 from pulse_pyro.arrays import Float, Float1, Float2
 
 LEFT = 1e-6  # variance, of 1, that the factor of a correlation may leave out
+VALUES = 4_000_000  # of the process held at a time
+FURTHEST = 35.0  # normal critical value whose tail can still be told from 0
 MOST = 2000  # points of the process; beyond, every k-th is drawn
 
 
@@ -28,8 +30,9 @@ def sup_draws(cov: Float2, draws: int, rng: np.random.Generator) -> Float1:
     """Draw max_g |N(0, R)_g| of the process with covariance (m, m): (draws,)."""
     step = -(-len(cov) // MOST)
     r = correlation(cov[::step, ::step])
-    # neighbours are nearly the same: few pivots carry all but a millionth of every variance
-    packed, pivot, rank, _ = linalg.lapack.dpstrf(r, lower=1, tol=LEFT)
+    # neighbours are nearly the same: few pivots carry all but a millionth of every variance;
+    # rounded, so that ties between pivots do not hang on the unit y is measured in
+    packed, pivot, rank, _ = linalg.lapack.dpstrf(r.round(10), lower=1, tol=LEFT)
     factor = np.empty((len(r), rank))
     factor[pivot - 1] = np.tril(packed)[:, :rank]
     return factor_draws(factor, draws, rng)
@@ -39,7 +42,13 @@ def factor_draws(factor: Float2, draws: int, rng: np.random.Generator) -> Float1
     """Draw max |F z| / sd for a process of low rank with covariance F F', F (m, r): (draws,)."""
     sd = np.sqrt((factor**2).sum(1))
     unit = factor[sd > 0] / sd[sd > 0, None]
-    out: Float1 = np.abs(unit @ rng.standard_normal((factor.shape[1], draws))).max(0)
+    out = np.zeros(draws)
+    if not len(unit):
+        return out  # nothing varies
+    block = max(VALUES // max(len(unit), 1), 1)
+    for start in range(0, draws, block):
+        some = out[start : start + block]
+        some[:] = np.abs(unit @ rng.standard_normal((factor.shape[1], len(some)))).max(0)
     return out
 
 
@@ -91,7 +100,6 @@ def quantile(sups: Float1, level: float) -> float:
 def student(c: Float | float, nu: Float | float) -> Float:
     """Map a normal critical value to the t quantile with the same tail and ``nu`` freedom."""
     c, nu = np.asarray(c, dtype=np.float64), np.asarray(nu, dtype=np.float64)
-    tail = stats.norm.logsf(c)
-    # far out isf underflows: the normal value itself is returned where nu is large anyway
-    mapped = stats.t.isf(np.exp(tail), np.clip(nu, 2.0, 1e6))
-    return np.where(np.isfinite(mapped), np.maximum(mapped, c), c)
+    near = np.minimum(c, FURTHEST)
+    mapped = np.maximum(stats.t.isf(stats.norm.sf(near), np.clip(nu, 2.0, 1e6)), near)
+    return np.where(c > FURTHEST, mapped * c / FURTHEST, mapped)

@@ -14,7 +14,7 @@ from pulse_pyro.bands.bootstrap_t import MOST_ROWS, SKEWED, skew_ratio, studenti
 from pulse_pyro.bands.dependence import LEVEL as DEPENDENT
 from pulse_pyro.bands.dependence import choose_noise, dependence_p
 from pulse_pyro.bands.grid import grid_shape
-from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.bands.sample import BandMethod, Sample, consecutive
 from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import DataError, SettingError
 
@@ -67,7 +67,7 @@ def curve_band(
     made = tuple(f"{w.made}, critical value by {how.replace('_', ' ')}" for w in weights)
     band = Band(
         method.kind, made, level, c, noise, sample.x_names,
-        sample.y_names, len(bins.x), len(np.unique(bins.unit)), shape,
+        sample.y_names, len(bins.x), consecutive(bins.unit)[1], shape,
     )  # fmt: skip
 
     def smooth(columns: Float2, j: int) -> Float2:

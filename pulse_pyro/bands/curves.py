@@ -13,6 +13,7 @@ from pulse_pyro.bands.local_polynomial import local_polynomial
 from pulse_pyro.bands.roughness import GATE, kink_p
 from pulse_pyro.bands.sample import BandMethod, Kind, Sample
 from pulse_pyro.bands.spline import lipschitz, spline
+from pulse_pyro.errors import DataError
 
 MAKERS = {"local_polynomial": local_polynomial, "spline": spline, "lipschitz": lipschitz}
 MANY_ROWS = 2000
@@ -28,6 +29,12 @@ def curve(
     """
     bins = bin_rows(sample, method.domain)
     grid = grid_of(bins, method)
+    still = np.flatnonzero(np.ptp(bins.y, axis=0) == 0)
+    if len(still):
+        raise DataError(
+            f"bands: {sample.y_names[still[0]]!r} has no noise around its curve: it is constant, "
+            f"{bins.y[0, still[0]]:g}, in the held-out rows."
+        )
     if method.kind in MAKERS:
         weights = MAKERS[method.kind](bins, grid)
         return curve_band(sample, bins, weights, grid, method, level, rng)

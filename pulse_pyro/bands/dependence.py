@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro.arrays import Float1, Float2, Int
-from pulse_pyro.bands.sample import Noise
+from pulse_pyro.bands.sample import Noise, consecutive
 from pulse_pyro.errors import DataError
 
 MANY = 50  # units from which clustering costs next to nothing
@@ -26,7 +26,7 @@ def dependence_p(residual: Float1, unit: Int) -> float:
     """
     same = unit[1:] == unit[:-1]
     near = (residual[1:] * residual[:-1])[same]
-    _, code = np.unique(unit, return_inverse=True)
+    code, _ = consecutive(unit)
     one, two, four = (np.bincount(code, residual**k) for k in (1, 2, 4))
     pair_var = 2.0 * (two**2 - four).sum()
     near_var = (near**2).sum()
@@ -43,7 +43,7 @@ def choose_noise(
 
     ``regressors``: a cluster variance of that many free coefficients needs more units than that.
     """
-    units = len(np.unique(unit))
+    _, units = consecutive(unit)
     if units < FEWEST:
         raise DataError(
             f"bands: at least {FEWEST} held-out units are needed to judge the noise, {units} came; "

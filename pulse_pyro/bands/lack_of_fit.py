@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from pulse_pyro.arrays import Float2, Int
 from pulse_pyro.bands.band import BandFit
-from pulse_pyro.bands.bootstrap import multiplier_sup
+from pulse_pyro.bands.bootstrap import sup_draws
+from pulse_pyro.bands.sample import consecutive
 
 WAVES = 30  # random Fourier features
 BLOCK = 8  # candidates worked on at a time
@@ -35,22 +37,31 @@ def lack_of_fit(
     A value that is not there (a lag before the unit's start) counts as the mean: whatever is known
     at t is a fair candidate. Power is limited to what these candidates can see.
     """
-    _, code = np.unique(unit, return_inverse=True)
+    code, _ = consecutive(unit)
     order = np.argsort(code, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0])
+    scale = np.sqrt((fit.residual**2).mean(0))
     scores, labels = [], []
     for z, label in candidates(omitted, names, rng):
         for j in range(fit.residual.shape[1]):
             free = z - fit.smooth(z, j)
-            scores.append(np.add.reduceat((fit.residual[:, j, None] * free)[order], starts))
+            e = fit.residual[:, j, None] / scale[j]
+            scores.append(np.add.reduceat((e * free)[order], starts))
             labels += label
+    if not scores:
+        return LackOfFit(1.0, 0.0, "nothing: no candidate was left out")
     psi = np.concatenate(scores, axis=1)
     # centred: under a real lack of fit the scores have a mean, which must not widen the null
     centred = psi - psi.mean(0)
     spread = np.sqrt((centred**2).sum(0))
     live = np.flatnonzero(spread > 1e-9 * spread.max())
-    t = np.abs(psi[:, live].sum(0)) / spread[live]
-    sups = multiplier_sup(centred[:, live], draws, rng) * np.sqrt(len(psi) / (len(psi) - 1.0))
+    if not len(live):
+        return LackOfFit(1.0, 0.0, "nothing: no candidate is left once the summary is used")
+    t = np.abs(psi[:, live].sum(0)) / spread[live] * np.sqrt((len(psi) - 1.0) / len(psi))
+    # few units make a studentised score a t; its normal equivalent meets a normal supremum
+    t = stats.norm.isf(np.maximum(stats.t.sf(t, len(psi) - 1.0), 1e-300))
+    cov = centred[:, live].T @ centred[:, live]
+    sups = sup_draws(cov, draws, rng)
     worst = int(t.argmax())
     p = float((1 + (sups >= t[worst]).sum()) / (1 + len(sups)))
     return LackOfFit(p, float(t[worst]), labels[int(live[worst])])

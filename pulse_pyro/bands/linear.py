@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Bool, Float1, Float2
+from pulse_pyro.arrays import Bool, Float2
 from pulse_pyro.bands.band import BandFit
 from pulse_pyro.bands.basis import BasisShape, basis_band, basis_critical, fit_basis
 from pulse_pyro.bands.sample import BandMethod, Sample
@@ -63,13 +63,14 @@ def linear(
         mapped = np.minimum(mapped, everywhere)
         made += f"critical value over {len(rows)} contexts"
 
-    def reach(x: Float2) -> tuple[Float2, Bool, Float1]:
+    def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
         z = design(x)
-        return x, ((z @ inner) * z).sum(1) <= far, np.zeros(len(x))
+        return x, ((z @ inner) * z).sum(1) <= far, np.zeros_like(x)
 
     shape = BasisShape(
         f"the {method.domain:.0%} of contexts nearest the centre, {p} inputs", design, reach,
-        fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped, everywhere, np.zeros(q),
+        fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped, everywhere,
+        np.zeros((p, q)),
     )  # fmt: skip
     return basis_band("linear", made, sample, fit, shape, level, c)
 

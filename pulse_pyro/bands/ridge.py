@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float1, Float2, positive
+from pulse_pyro.arrays import Bool, Float2, positive
 from pulse_pyro.bands.band import Band
 from pulse_pyro.bands.basis import BasisShape
 from pulse_pyro.bands.sample import Sample, check_level
@@ -38,13 +38,13 @@ def ridge_band(
     def design(x: Float2) -> Float2:
         return np.concatenate([np.ones((len(x), 1)), x], axis=1)
 
-    def reach(x: Float2) -> tuple[Float2, Bool, Float1]:
-        return x, np.ones(len(x), dtype=np.bool_), np.zeros(len(x))
+    def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
+        return x, np.ones(len(x), dtype=np.bool_), np.zeros_like(x)
 
     critical = np.full(q, c)
     shape = BasisShape(
         "every context", design, reach, inverse @ (b.T @ sample.y),
-        np.repeat(inverse[None], q, axis=0), critical, critical, np.zeros(q),
+        np.repeat(inverse[None], q, axis=0), critical, critical, np.zeros((sample.x.shape[1], q)),
     )  # fmt: skip
     made = (f"ridge {lam:g}, self-normalised bound",) * q
     return Band(

@@ -68,6 +68,12 @@ def check_level(level: float, where: str) -> float:
     return float(level)
 
 
+def consecutive(labels: Int) -> tuple[Int, int]:
+    """Renumber labels >= 0 as 0 .. k - 1, in order, without sorting: (codes, k)."""
+    present = np.bincount(labels) > 0
+    return (np.cumsum(present) - 1)[labels], int(present.sum())
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Rows a band is made from.
@@ -100,11 +106,17 @@ class Sample:
                     f"Sample: {name} must be finite, but {labels[column]!r} is "
                     f"{values[row, column]} in row {row}."
                 )
+        whole_numbers = np.issubdtype(np.asarray(self.unit).dtype, np.integer)
+        if np.shape(self.unit) != (n,) or not whole_numbers or (n and np.min(self.unit) < 0):
+            raise DataError(
+                f"Sample: unit must be {n} whole numbers >= 0, one per row, but "
+                f"{np.shape(self.unit)} of {np.asarray(self.unit).dtype} came."
+            )
 
     @property
     def units(self) -> int:
         """How many distinct units the rows come from."""
-        return len(np.unique(self.unit))
+        return consecutive(self.unit)[1]
 
     def take(self, rows: Bool) -> Sample:
         """Return the sample of these rows."""

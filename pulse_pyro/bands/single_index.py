@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.bands import bootstrap
 from pulse_pyro.bands.band import Band, BandFit, Values
+from pulse_pyro.bands.basis import fit_basis
 from pulse_pyro.bands.curves import curve
+from pulse_pyro.bands.grid import GridShape
+from pulse_pyro.bands.linear import CLOUD
 from pulse_pyro.bands.sample import BandMethod, Sample
 from pulse_pyro.errors import DataError
 
@@ -17,11 +22,33 @@ FEWEST = 10
 
 
 @dataclass(frozen=True, eq=False)
-class IndexShape:
-    """One curve per coordinate, each along its own direction (q, p)."""
+class Index:
+    """A direction d^ (p,) and its doubt: |x'(d^ - d)| <= reach sqrt(z'Vz), z = x - mean."""
 
-    direction: Float2
+    direction: Float1
+    mean: Float1
+    cov: Float2
+    reach: float
+
+    def doubt(self, x: Float2) -> Float1:
+        """Return the bound on the error of the index at x (n, p): (n,)."""
+        z = x - self.mean
+        out: Float1 = self.reach * np.sqrt(np.maximum(((z @ self.cov) * z).sum(1), 0.0))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class IndexShape:
+    """One curve per coordinate, each along its own index."""
+
+    indices: tuple[Index, ...]
     curves: tuple[Band, ...]
+    steep: tuple[float, ...]
+
+    @property
+    def direction(self) -> Float2:
+        """The directions, (q, p)."""
+        return np.stack([index.direction for index in self.indices])
 
     @property
     def domain(self) -> str:
@@ -29,13 +56,16 @@ class IndexShape:
         return "; ".join(one.shape.domain for one in self.curves[:3])
 
     def at(self, x: Float2) -> Values:
-        """Evaluate at x (n, p); inside if every coordinate's index is."""
-        parts = [b.at(x @ d) for b, d in zip(self.curves, self.direction, strict=True)]
-        inside = np.all([part.inside for part in parts], axis=0)
+        """Evaluate at x (n, p); inside if every coordinate's index is.
+
+        The doubt about the index, times the steepest slope of the curve, widens the band.
+        """
+        parts = [b.at(x @ i.direction) for b, i in zip(self.curves, self.indices, strict=True)]
+        doubt = [i.doubt(x) * slope for i, slope in zip(self.indices, self.steep, strict=True)]
         return Values(
             np.concatenate([part.centre for part in parts], axis=1),
-            np.concatenate([part.half for part in parts], axis=1),
-            np.asarray(inside),
+            np.concatenate([part.half for part in parts], axis=1) + np.stack(doubt, axis=1),
+            np.asarray(np.all([part.inside for part in parts], axis=0)),
         )
 
 
@@ -44,36 +74,39 @@ def single_index(
 ) -> BandFit:  # fmt: skip
     """Make a band for g(x'd), d fitted by least squares on 30 % of the units, g on the others.
 
-    Least squares finds the direction for any monotone g, and for others if x is elliptical;
-    coordinates are combined by Bonferroni. What x holds beyond the index is for the lack-of-fit
-    test: the band is for E[y | x'd].
+    Half of the allowed failures go to the direction, half to the curve; coordinates are combined
+    by Bonferroni. Least squares finds the direction for any monotone g, and for others if x is
+    elliptical and least squares sees a slope at all: a symmetric g has none. What x holds beyond
+    the index is for the lack-of-fit test.
     """
     units = np.unique(sample.unit)
-    first = max(round(SHARE * len(units)), 1)
-    if len(units) - first < FEWEST:
+    enough = (u for u in itertools.count(FEWEST) if u - _first(u) >= FEWEST <= 2 * _first(u))
+    needed = next(enough)
+    if len(units) < needed:
         raise DataError(
-            f"bands: a single index needs at least {round(FEWEST / (1 - SHARE)) + 1} held-out "
-            f"units, {len(units)} came: some fit the direction, others the band."
+            f"bands: a single index needs at least {needed} held-out units, {len(units)} came: "
+            "some fit the direction, others the band."
         )
-    for_index = np.isin(sample.unit, rng.permutation(units)[:first])
-    direction = _directions(sample.take(for_index))
+    for_index = np.isin(sample.unit, rng.permutation(units)[: _first(len(units))])
+    each = 1.0 - (1.0 - level) / (2.0 * len(sample.y_names))
+    indices = _indices(sample.take(for_index), each, method, rng)
     rest = sample.take(~for_index)
-    each = 1.0 - (1.0 - level) / len(sample.y_names)
     fits = []
     kind = replace(method, kind="auto")
-    for j, d in enumerate(direction):
+    for j, index in enumerate(indices):
         one = Sample(
-            rest.x @ d[:, None], rest.y[:, j : j + 1], rest.unit, (f"index of {rest.y_names[j]}",),
-            rest.y_names[j : j + 1],
+            rest.x @ index.direction[:, None], rest.y[:, j : j + 1], rest.unit,
+            (f"index of {rest.y_names[j]}",), rest.y_names[j : j + 1],
         )  # fmt: skip
         fits.append(curve(one, kind, each, rng))
     bands = tuple(fit.band for fit in fits)
+    steep = tuple(float(b.shape.steep[0]) for b in bands if isinstance(b.shape, GridShape))
     kept = np.logical_and.reduce([fit.kept for fit in fits])
     residual = np.stack([_spread(fit)[kept] for fit in fits], axis=1)
     band = Band(
         "single_index", tuple(f"single index, {b.made[0]}" for b in bands), level,
         np.concatenate([b.critical for b in bands]), bands[0].noise, sample.x_names,
-        sample.y_names, int(kept.sum()), rest.units, IndexShape(direction, bands),
+        sample.y_names, int(kept.sum()), rest.units, IndexShape(tuple(indices), bands, steep),
     )  # fmt: skip
     whole = np.zeros(len(sample.x), dtype=np.bool_)
     whole[np.flatnonzero(~for_index)[kept]] = True
@@ -90,14 +123,40 @@ def single_index(
     return BandFit(band, whole, residual, smooth, rough)
 
 
-def _directions(part: Sample) -> Float2:
-    """Return unit directions (q, p) of the least-squares fits."""
-    b = np.concatenate([np.ones((len(part.x), 1)), part.x], axis=1)
-    coef = np.linalg.lstsq(b, part.y, rcond=None)[0][1:].T
-    length = np.linalg.norm(coef, axis=1, keepdims=True)
-    if not (length > 0).all():
-        raise DataError("bands: no direction of the summary predicts; use another summary.")
-    out: Float2 = coef / length
+def _first(units: int) -> int:
+    """Return how many units the direction is fitted on."""
+    return max(round(SHARE * units), 1)
+
+
+def _indices(
+    part: Sample, level: float, method: BandMethod, rng: np.random.Generator
+) -> list[Index]:
+    """Fit the direction of each coordinate with its doubt, simultaneous over the part's x."""
+    n, p = part.x.shape
+    mean = part.x.mean(0)
+    b = np.concatenate([np.ones((n, 1)), part.x - mean], axis=1)
+    gram = b.T @ b
+    if n < 2 * p + 20 or np.linalg.cond(gram) > 1e12:
+        raise DataError(
+            f"bands: {n} rows cannot tell a direction of {p} inputs; hold out more units, or leave "
+            "out inputs that repeat others."
+        )
+    q = part.y.shape[1]
+    rows = replace(method, noise="rows")
+    fit = fit_basis(b, part.y, part.unit, (np.linalg.inv(gram),) * q, rows, p + 1)
+    out = []
+    for j in range(q):
+        slope = fit.coef[1:, j]
+        length = float(np.linalg.norm(slope))
+        if not length > 0:
+            raise DataError("bands: no direction of the summary predicts; use another summary.")
+        d = slope / length
+        across = np.eye(p) - np.outer(d, d)  # a longer slope is the same direction
+        cov = across @ fit.cov[j, 1:, j, 1:] @ across / length**2
+        values, vectors = np.linalg.eigh(cov)
+        factor = (part.x - mean)[:CLOUD] @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        c = bootstrap.quantile(bootstrap.factor_draws(factor, method.draws, rng), level)
+        out.append(Index(d, mean, cov, float(bootstrap.student(c, n - p - 1.0))))
     return out
 
 

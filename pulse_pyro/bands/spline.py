@@ -15,7 +15,7 @@ from scipy.interpolate import BSpline
 
 from pulse_pyro.arrays import Float1, Float2
 from pulse_pyro.bands.bins import Bins
-from pulse_pyro.bands.spread import local_spread
+from pulse_pyro.bands.spread import local_spread, neighbour_differences
 from pulse_pyro.bands.weights import Weights
 
 DEGREE = 3
@@ -67,16 +67,11 @@ def _bases(bins: Bins, order: int) -> Iterator[_Base]:
     """Yield one base a coordinate, rows weighted by the inverse variance around them.
 
     Where the noise is small the curve is followed more closely: one penalty for all x would
-    oversmooth there. The weights come from the residuals of an unweighted fit.
+    oversmooth there.
     """
-    even = np.ones(len(bins.at))
-    for j in range(bins.y.shape[1]):
-        pilot = _Base(bins, j, 2, even)
-        centred = bins.y[:, j] - bins.y[:, j].mean()
-        fitted = pilot.left @ (pilot.inner(pilot.reml()) @ pilot.moment)
-        spread = local_spread(bins, centred - np.interp(bins.x, bins.at, fitted))
-        middle = float(np.median(spread))
-        weight = np.clip((middle / spread) ** 2, *WEIGHTS) if middle > 0 else even
+    for j, y in enumerate(bins.y.T):
+        spread = local_spread(bins, neighbour_differences(bins, y))
+        weight = np.clip((np.median(spread) / spread) ** 2, *WEIGHTS)
         yield _Base(bins, j, order, weight)
 
 

@@ -20,3 +20,15 @@ def local_spread(bins: Bins, residual: Float1) -> Float1:
     inside = np.diff(np.interp(ends, rows, total), axis=0)[0] / np.diff(ends, axis=0)[0]
     out: Float1 = np.sqrt(np.maximum(inside, 1e-300))
     return out
+
+
+def neighbour_differences(bins: Bins, y: Float1) -> Float1:
+    """Return the difference of each row (kept,) from the next in x, over sqrt(2).
+
+    As large as the noise on average, and free of any curve: no fit is needed first.
+    """
+    order = np.argsort(bins.x, kind="stable")
+    out = np.empty_like(y)
+    out[order[:-1]] = np.diff(y[order]) / np.sqrt(2.0)
+    out[order[-1]] = out[order[-2]]
+    return out

@@ -91,7 +91,9 @@ class Calibration:
                 f"reward_error: theta_bounds must be {error.shape[-1]} numbers >= 0, one per "
                 f"feature, but {theta_bounds!r} came."
             )
-        return np.minimum(e, error @ bounds)
+        # a coordinate without error costs nothing, even where its bound is infinite
+        apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
+        return np.minimum(e, apart.sum(-1))
 
     def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.
@@ -174,7 +176,7 @@ class Calibration:
         d = self.bound
         return "\n".join(
             [
-                f"Calibration: {self.verdict}; {self.level:.0%} at all contexts at once "
+                f"Calibration: {self.verdict}; {100 * self.level:.4g}% at all contexts at once "
                 f"({self.mode})",
                 f"  D_t mean {d.mean():.3g}, largest {d.max():.3g}; sqrt(D_t) mean "
                 f"{np.sqrt(d).mean():.3g} over {len(d)} contexts, {self.outside_share:.1%} outside",

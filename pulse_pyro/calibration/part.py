@@ -74,6 +74,11 @@ class Part:
         a round is inside if every action's context is.
         """
         actions = range(self.targets.features.actions)
+        if s.ndim == 4 and s.shape[2] != len(actions):
+            raise DataError(
+                f"Calibration: s must hold a context for each of {len(actions)} actions, but its "
+                f"shape is {s.shape}."
+            )
         if s.ndim == 4:
             each = [self._errors_of(s[:, :, a], [a]) for a in actions]
             return (

@@ -70,7 +70,7 @@ class Study:
         verdict = "holds" if high >= self.level else "falls short"
         return (
             f"Study: {verdict}; realised coverage {self.coverage:.1%} [{low:.1%}, {high:.1%}] at "
-            f"nominal {self.level:.0%}, {len(self.covered)} simulated archives"
+            f"nominal {100 * self.level:.4g}%, {len(self.covered)} simulated archives"
         )
 
     def _repr_html_(self) -> str:

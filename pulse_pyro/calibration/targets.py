@@ -87,7 +87,8 @@ class MissingTargets:
             moved = base.copy()
             moved[:, i] += step
             slope = np.abs(self.features.unchecked(s, moved, action) - at) / step
-            out += np.where(slope > 0, slope * eps[:, i : i + 1], 0.0)
+            # an unseen S makes the slope NaN, and the error with it; 0 is 0 whatever eps is
+            out += np.where(slope == 0, 0.0, slope * eps[:, i : i + 1])
         return out
 
 
@@ -161,8 +162,8 @@ def _feature_targets(features: Features, s: Float2, w: Float2, step: int) -> Fea
         for j in np.flatnonzero(features.involves_w(s[::step], w[::step], a)):
             column = values[:, j]
             for k, other in enumerate(kept):
-                ratio = float(column @ other / (other @ other))
-                if np.allclose(column, ratio * other, rtol=1e-10, atol=0.0):
+                ratio = float(column @ other / max(other @ other, 1e-300))
+                if ratio != 0 and np.allclose(column, ratio * other, rtol=1e-10, atol=0.0):
                     source[a, j], scale[a, j] = k, ratio
                     break
             else:
