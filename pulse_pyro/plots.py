@@ -117,10 +117,10 @@ def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None)
         centre, law = centre - law, np.zeros_like(law)
         at, centre, half = (_groups(values, 60) for values in (at, centre, half))
         law = np.zeros_like(at)
-    label = f"{100 * calibration.level:.4g}% band, all contexts at once"
+    label = f"{100 * part.band.level:.4g}% band, all contexts at once"
     ax.fill_between(at, centre - half, centre + half, color=COLOURS[5], alpha=0.35, linewidth=0,
                     label=label)  # fmt: skip
-    ax.plot(at, centre, color=COLOURS[0], label="reference fit on held-out units")
+    ax.plot(at, centre, color=COLOURS[0], label="reference fit")
     ax.plot(at, law, color=COLOURS[1], linestyle="--", label="the law")
     ax.legend(frameon=False, fontsize="small")
     across = part.band.x_names[0] if one else f"the law's expectation of {name}"

@@ -81,8 +81,11 @@ def fit_basis(
         raise DataError(
             "bands: a target has no noise around its fit; is it a copy of the summary, or constant?"
         )
-    leverage = np.stack([((b @ a) * b).sum(1).clip(0.0, 0.95) for a in inner], axis=1)
-    scaled = residual / (1.0 - leverage)
+    leverage = np.stack([((b @ a) * b).sum(1).clip(0.0, 1.0) for a in inner], axis=1)
+    # a row that decides its own fit leaves no residual to judge it by: the others' size stands in
+    scaled = np.where(
+        leverage < 0.95, residual / (1.0 - np.minimum(leverage, 0.95)), _rms(residual, leverage)
+    )
     noise = choose_noise(residual, unit, method.noise, free)
     q, k = len(inner), b.shape[1]
     cov = np.empty((q, k, q, k))
@@ -99,6 +102,12 @@ def fit_basis(
             block = inner[j] @ meat @ inner[m].T
             cov[j, :, m], cov[m, :, j] = block, block.T
     return BasisFit(b, inner, coef, residual, noise, cov)
+
+
+def _rms(residual: Float2, leverage: Float2) -> Float1:
+    fair = leverage < 0.95
+    out: Float1 = np.sqrt((residual**2 * fair).sum(0) / np.maximum(fair.sum(0), 1))
+    return out
 
 
 def basis_critical(

@@ -22,7 +22,7 @@ def skew_ratio(bins: Bins, scaled: Float2, nu: Float2) -> float:
     It is the order of the error a normal critical value makes; nu (q, G).
     """
     standard = np.stack([e / local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
-    standard -= standard.mean(0)
+    standard = np.clip(standard - standard.mean(0), -1e6, 1e6)
     moment = (standard**3).mean(0) / (standard**2).mean(0) ** 1.5
     return float((np.abs(moment) / np.sqrt(np.maximum(np.median(nu, axis=1), 1.0))).max())
 

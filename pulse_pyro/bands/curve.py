@@ -19,6 +19,8 @@ from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import DataError, SettingError
 
 FEWEST_ROWS = 60
+WILD = 2.5  # a studentised critical value this many times the normal one is not believed
+SMALL = 2000  # rows below which the studentised bootstrap is tighter and nearer its level
 
 
 def grid_of(bins: Bins, method: BandMethod) -> Float1:
@@ -47,18 +49,26 @@ def curve_band(
     skew = skew_ratio(bins, scaled, nu)
     how = method.critical
     if how == "auto":
-        skewed = skew > SKEWED and len(bins.x) <= MOST_ROWS
+        small = len(bins.x) < SMALL or (skew > SKEWED and len(bins.x) <= MOST_ROWS)
         apart = noise == "rows" or (
             method.noise == "auto"
             and min(dependence_p(e, bins.unit) for e in residual.T) >= DEPENDENT
         )
-        how = "bootstrap_t" if skewed and apart else "simulate"
+        how = "bootstrap_t" if small and apart else "simulate"
         noise = "rows" if how == "bootstrap_t" else noise
     if how == "bootstrap_t" and noise == "units":
-        raise SettingError('BandMethod: critical="bootstrap_t" is for noise="rows".')
+        if method.noise == "units":
+            raise SettingError('BandMethod: critical="bootstrap_t" is for noise="rows".')
+        noise = "rows"
     cov = _covariance(bins, [w.grid for w in weights], scaled, noise)
     _check_noise(cov, sample, grid)
     c = critical_values(bins, weights, scaled, cov, replace(method, critical=how), level, rng)
+    if how == "bootstrap_t" and method.critical == "auto":
+        plain = critical_values(
+            bins, weights, scaled, cov, replace(method, critical="simulate"), level, rng
+        )
+        if (c > WILD * plain).any():  # isolated rows: redrawn noise there has no variance to divide
+            c, how = plain, "simulate"
     spread = np.repeat(c[:, None], len(grid), axis=1)
     # a studentised bootstrap knows about small samples; Student's t would count them twice
     mapped = spread if how == "bootstrap_t" else bootstrap.student(spread, nu)
@@ -97,7 +107,7 @@ def _covariance(bins: Bins, weights: list[Float2], scaled: Float2, noise: str) -
 
 
 def _check_noise(cov: Float4, sample: Sample, grid: Float1) -> None:
-    least = np.einsum("jgjg->jg", cov).min(1)
+    least = np.einsum("jgjg->jg", cov).min(1) - (1e-10 * np.ptp(sample.y, axis=0)) ** 2
     if not (least > 0).all():
         raise DataError(
             f"bands: {sample.y_names[int(least.argmin())]!r} has no noise around its curve "

@@ -16,7 +16,8 @@ class GridShape:
 
     Half-widths include the modulus, so that the band holds between grid points too. Outside the
     grid the centre stays and the half-width grows by ``steep`` (q,), the largest
-    average slope over a tenth of the domain that the band allows, per unit of x.
+    average slope over a tenth of the domain that the band allows, or that the centre has over a
+    fiftieth, per unit of x.
     """
 
     name: str
@@ -50,6 +51,9 @@ def grid_shape(
     span = max(len(grid) // 10, 1)
     rise = np.maximum(critical[:, span:], critical[:, :-span]) * _rise_error(cov, span)
     steep = (np.abs(centre[:, span:] - centre[:, :-span]) + rise).max(1) / (grid[span] - grid[0])
+    near = max(len(grid) // 50, 1)  # noise of so short a rise says little, the centre's own does
+    local = np.abs(centre[:, near:] - centre[:, :-near]).max(1) / (grid[near] - grid[0])
+    steep = np.maximum(steep, local)
     return GridShape(name, grid, centre, half + modulus, steep, float((modulus / half).mean()))
 
 

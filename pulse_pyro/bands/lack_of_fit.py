@@ -14,6 +14,7 @@ from pulse_pyro.bands.bootstrap import sup_draws
 from pulse_pyro.bands.sample import consecutive
 
 WAVES = 30  # random Fourier features
+MIX = "a nonlinear mix"
 BLOCK = 8  # candidates worked on at a time
 
 
@@ -57,14 +58,16 @@ def lack_of_fit(
     live = np.flatnonzero(spread > 1e-9 * spread.max())
     if not len(live):
         return LackOfFit(1.0, 0.0, "nothing: no candidate is left once the summary is used")
-    t = np.abs(psi[:, live].sum(0)) / spread[live] * np.sqrt((len(psi) - 1.0) / len(psi))
+    raw = np.abs(psi[:, live].sum(0)) / spread[live] * np.sqrt((len(psi) - 1.0) / len(psi))
     # few units make a studentised score a t; its normal equivalent meets a normal supremum
-    t = stats.norm.isf(np.maximum(stats.t.sf(t, len(psi) - 1.0), 1e-300))
+    t = stats.norm.isf(np.maximum(stats.t.sf(raw, len(psi) - 1.0), 1e-300))
     cov = centred[:, live].T @ centred[:, live]
     sups = sup_draws(cov, draws, rng)
-    worst = int(t.argmax())
-    p = float((1 + (sups >= t[worst]).sum()) / (1 + len(sups)))
-    return LackOfFit(p, float(t[worst]), labels[int(live[worst])])
+    p = float((1 + (sups >= t.max()).sum()) / (1 + len(sups)))
+    named = np.array([labels[k] != MIX for k in live])
+    clear = named & (t >= np.quantile(sups, 0.95))  # a name helps more than a mix that beats it
+    worst = int(np.where(clear if clear.any() else True, raw, -1.0).argmax())
+    return LackOfFit(p, float(t.max()), labels[int(live[worst])])
 
 
 def candidates(
@@ -88,7 +91,7 @@ def candidates(
     for start in range(0, WAVES if kept else 0, BLOCK):
         at = slice(start, start + BLOCK)
         waves = np.cos(np.clip(u, -4, 4) @ frequency[:, at] + phase[at])
-        yield _centred(waves), ["a nonlinear mix"] * waves.shape[1]
+        yield _centred(waves), [MIX] * waves.shape[1]
 
 
 def _centred(z: Float2) -> Float2:

@@ -32,7 +32,7 @@ def linear(
         )
     mean, sd = sample.x.mean(0), sample.x.std(0)
     if not (sd > 1e-12 * (np.abs(mean) + 1e-300)).all():
-        name = sample.x_names[int(np.argmin(sd))]
+        name = sample.x_names[int(np.argmin(sd / (np.abs(mean) + 1e-300)))]
         raise DataError(
             f"bands: input {name!r} is constant in the held-out rows; leave it out of the summary."
         )
@@ -51,7 +51,7 @@ def linear(
     fit = fit_basis(b, sample.y, sample.unit, (inner,) * sample.y.shape[1], method, p + 1)
     nu = float(n - p - 1 if fit.noise == "rows" else sample.units - 1)
     q = sample.y.shape[1]
-    everywhere = np.full(q, scheffe(level, p + 1, q, nu))
+    everywhere = np.full(q, scheffe(level, p + 1, q, nu, clustered=fit.noise == "units"))
     far = float(np.quantile(((b @ inner) * b).sum(1), method.domain))
     made = f"least squares on {p} inputs, "
     if method.critical == "scheffe":
@@ -75,7 +75,16 @@ def linear(
     return basis_band("linear", made, sample, fit, shape, level, c)
 
 
-def scheffe(level: float, regressors: int, coordinates: int, nu: float) -> float:
-    """Return sqrt(K F) for all x at once, Bonferroni over coordinates."""
+def scheffe(
+    level: float, regressors: int, coordinates: int, nu: float, clustered: bool = False
+) -> float:
+    """Return the critical value for all x at once, Bonferroni over coordinates.
+
+    sqrt(K F(K, nu)); for a variance of nu = units - 1 clusters Hotelling's
+    sqrt(K nu / (nu - K + 1) F(K, nu - K + 1)), which knows that all of it is estimated.
+    """
     each = 1.0 - (1.0 - level) / coordinates
-    return float(np.sqrt(regressors * stats.f.ppf(each, regressors, max(nu, 2.0))))
+    if not clustered:
+        return float(np.sqrt(regressors * stats.f.ppf(each, regressors, max(nu, 2.0))))
+    left = max(nu - regressors + 1.0, 1.0)
+    return float(np.sqrt(regressors * nu / left * stats.f.ppf(each, regressors, left)))

@@ -31,8 +31,9 @@ class BandMethod:
     coordinates : joint (one supremum over all coordinates) or bonferroni.
     critical : simulate (sup of the estimated Gaussian process); tube (one-dimensional kinds,
         Bonferroni over coordinates); scheffe (linear kind: every x at once); bootstrap_t
-        (one-dimensional kinds, noise by rows: skewed noise in small samples); auto: bootstrap_t
-        where the residuals are skewed for their number and independent, else simulate.
+        (one-dimensional kinds, noise by rows: small samples, skewed noise); auto: bootstrap_t
+        where residuals are independent and fewer than 2,000 or skewed for their number, else
+        simulate.
     domain : central share of held-out x on which the band is uniform.
     grid, draws : points of the grid; draws of the supremum.
     """
@@ -54,7 +55,8 @@ class BandMethod:
                 raise SettingError(
                     f"BandMethod: {name} {value!r} is not known{nearest(str(value), names)}"
                 )
-        if not 0 < self.domain <= 1:
+        number = isinstance(self.domain, int | float | np.number)
+        if not number or not 0 < self.domain <= 1:
             raise SettingError(f"BandMethod: domain must lie in (0, 1], but {self.domain!r} came.")
         whole(self.grid, "BandMethod: grid", 10)
         whole(self.draws, "BandMethod: draws", 100)
@@ -69,7 +71,10 @@ def check_level(level: float, where: str) -> float:
 
 
 def consecutive(labels: Int) -> tuple[Int, int]:
-    """Renumber labels >= 0 as 0 .. k - 1, in order, without sorting: (codes, k)."""
+    """Renumber labels >= 0 as 0 .. k - 1, in order: (codes, k)."""
+    if len(labels) and labels.max() > 100 * len(labels):
+        known, codes = np.unique(labels, return_inverse=True)  # far apart: a table would not fit
+        return codes, len(known)
     present = np.bincount(labels) > 0
     return (np.cumsum(present) - 1)[labels], int(present.sum())
 

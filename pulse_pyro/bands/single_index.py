@@ -142,8 +142,10 @@ def _indices(
             "out inputs that repeat others."
         )
     q = part.y.shape[1]
-    rows = replace(method, noise="rows")
-    fit = fit_basis(b, part.y, part.unit, (np.linalg.inv(gram),) * q, rows, p + 1)
+    few = method.noise == "units" and part.units <= p + 1
+    how = replace(method, noise="rows") if few else method
+    fit = fit_basis(b, part.y, part.unit, (np.linalg.inv(gram),) * q, how, p + 1)
+    nu = n - p - 1.0 if fit.noise == "rows" else part.units - 1.0
     out = []
     for j in range(q):
         slope = fit.coef[1:, j]
@@ -154,9 +156,11 @@ def _indices(
         across = np.eye(p) - np.outer(d, d)  # a longer slope is the same direction
         cov = across @ fit.cov[j, 1:, j, 1:] @ across / length**2
         values, vectors = np.linalg.eigh(cov)
-        factor = (part.x - mean)[:CLOUD] @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        factor = (part.x - mean)[rng.permutation(n)[:CLOUD]] @ (
+            vectors * np.sqrt(np.maximum(values, 0.0))
+        )
         c = bootstrap.quantile(bootstrap.factor_draws(factor, method.draws, rng), level)
-        out.append(Index(d, mean, cov, float(bootstrap.student(c, n - p - 1.0))))
+        out.append(Index(d, mean, cov, float(bootstrap.student(c, nu))))
     return out
 
 

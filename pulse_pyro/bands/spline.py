@@ -8,6 +8,7 @@ smooth band also divides the REML penalty by 4.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from scipy import linalg
@@ -21,6 +22,7 @@ from pulse_pyro.bands.weights import Weights
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
 LEAST_EDF = 6.0
+CROWDED = 0.6  # share of the coefficients in use from which twice as many are tried
 UNDERSMOOTH = 4.0
 WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
@@ -36,16 +38,16 @@ def lipschitz(bins: Bins, grid: Float1) -> list[Weights]:
 
 
 def plain(bins: Bins) -> list[Float2]:
-    """Return the plain REML smoothers (B, B), neither undersmoothed nor twiced: for tests."""
-    return [base.left @ base.inner(base.reml()) @ base.right for base in _bases(bins, 2)]
+    """Return the plain REML smoothers (B, B), neither undersmoothed nor twiced."""
+    return [base.left @ base.inner(base.reml) @ base.right for base in _bases(bins, 2)]
 
 
 class _Base:
     """Basis and penalty for one coordinate, rows weighted by ``weight`` (B,)."""
 
-    def __init__(self, bins: Bins, j: int, order: int, weight: Float1) -> None:
+    def __init__(self, bins: Bins, j: int, order: int, weight: Float1, size: int) -> None:
         self.order, self.n = order, len(bins.x)
-        self.knots = knots_for(bins)
+        self.knots = knots_for(bins, size)
         self.left: Float2 = BSpline.design_matrix(bins.at, self.knots, DEGREE).toarray()
         self.right: Float2 = self.left.T * weight
         self.gram: Float2 = (self.right * bins.count) @ self.left
@@ -54,9 +56,15 @@ class _Base:
         self.moment: Float1 = self.right @ bins.sums(y[:, None])[:, 0]
         self.total = float(bins.sums(y[:, None] ** 2)[:, 0] @ weight)
 
+    @cached_property
     def reml(self) -> float:
-        """Return the REML penalty."""
+        """The REML penalty."""
         return reml(self.gram, self.penalty, self.moment, self.total, self.n, self.order)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the REML fit uses most of its coefficients: then it wants more."""
+        return float(np.trace(self.inner(self.reml) @ self.gram)) > CROWDED * len(self.gram)
 
     def inner(self, lam: float) -> Float2:
         """Return (G + lam P)^-1."""
@@ -72,13 +80,18 @@ def _bases(bins: Bins, order: int) -> Iterator[_Base]:
     for j, y in enumerate(bins.y.T):
         spread = local_spread(bins, neighbour_differences(bins, y))
         weight = np.clip((np.median(spread) / spread) ** 2, *WEIGHTS)
-        yield _Base(bins, j, order, weight)
+        size = coefficients(bins)
+        base = _Base(bins, j, order, weight, size)
+        while base.crowded and 2 * size <= min(2 * MOST, len(bins.at)):
+            size *= 2
+            base = _Base(bins, j, order, weight, size)
+        yield base
 
 
 def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
     out = []
     for base in _bases(bins, order):
-        lam = base.reml()
+        lam = base.reml
         if order == 2:
             lam = _at_least(base.gram, base.penalty, lam / UNDERSMOOTH)
         inner = base.inner(lam)
@@ -92,9 +105,13 @@ def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
     return out
 
 
-def knots_for(bins: Bins) -> Float1:
-    """Return uniform knots over the rows' range: ceil(6 n^(1/4)) coefficients, 20 to 150."""
-    wanted = int(np.clip(np.ceil(6.0 * len(bins.x) ** 0.25), FEWEST, MOST))
+def coefficients(bins: Bins) -> int:
+    """Return how many coefficients to begin with: ceil(6 n^(1/4)), 20 to 150."""
+    return int(np.clip(np.ceil(6.0 * len(bins.x) ** 0.25), FEWEST, MOST))
+
+
+def knots_for(bins: Bins, wanted: int) -> Float1:
+    """Return uniform knots over the rows' range for so many coefficients."""
     low = min(float(bins.at[0]), bins.domain[0])
     high = max(float(bins.at[-1]), bins.domain[1])
     knots = low + (high - low) / (wanted - DEGREE) * np.arange(-DEGREE, wanted + 1.0)

@@ -149,5 +149,6 @@ def _band(band: BandChoice, sample: Sample, level: float, seed: int) -> Choice:
 def _some(held_out: History, rows: Rows) -> Float3:
     """Return the contexts of as many whole units as make about 20,000 rows."""
     count = np.bincount(rows.unit, minlength=len(held_out.units))
-    most = max(int((np.cumsum(count) <= CONTEXTS).sum()), 1)
-    return held_out.s[:most]
+    units = np.flatnonzero(count)
+    most = max(int((np.cumsum(count[units]) <= CONTEXTS).sum()), 1)
+    return held_out.s[units[:most]]

@@ -93,7 +93,8 @@ class Calibration:
             )
         # a coordinate without error costs nothing, even where its bound is infinite
         apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
-        return np.minimum(e, apart.sum(-1))
+        smaller: Float3 = np.minimum(e, apart.sum(-1))
+        return smaller
 
     def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.

@@ -52,7 +52,7 @@ class AverageLaw:
 
 
 class CrossFit(NamedTuple):
-    """The averaged law and its calibration."""
+    """The averaged law and its calibration; the law plays in ``pulse`` and ``simulate``."""
 
     law: AverageLaw
     calibration: Calibration

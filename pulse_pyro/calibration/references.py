@@ -43,7 +43,9 @@ def gaussian_tv(gap: Float | float, sd: float) -> Float:
 
 def parametric_rate(rows: int, inputs: int) -> float:
     """sqrt(p / n): order of the error of a well-specified model with p coefficients, per sd."""
-    return math.sqrt(whole(inputs, "parametric_rate: inputs", 1) / whole(rows, "rows", 1))
+    return math.sqrt(
+        whole(inputs, "parametric_rate: inputs", 1) / whole(rows, "parametric_rate: rows", 1)
+    )
 
 
 def holder_rate(rows: int, smoothness: float, inputs: int = 1) -> float:

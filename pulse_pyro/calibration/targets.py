@@ -162,7 +162,7 @@ def _feature_targets(features: Features, s: Float2, w: Float2, step: int) -> Fea
         for j in np.flatnonzero(features.involves_w(s[::step], w[::step], a)):
             column = values[:, j]
             for k, other in enumerate(kept):
-                ratio = float(column @ other / max(other @ other, 1e-300))
+                ratio = float(column @ other) / max(float(other @ other), 1e-300)
                 if ratio != 0 and np.allclose(column, ratio * other, rtol=1e-10, atol=0.0):
                     source[a, j], scale[a, j] = k, ratio
                     break
