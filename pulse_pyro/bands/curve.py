@@ -20,7 +20,6 @@ from pulse_pyro.errors import DataError, SettingError
 
 FEWEST_ROWS = 60
 WILD = 2.5  # a studentised critical value this many times the normal one is not believed
-SMALL = 2000  # rows below which the studentised bootstrap is tighter and nearer its level
 
 
 def grid_of(bins: Bins, method: BandMethod) -> Float1:
@@ -49,12 +48,12 @@ def curve_band(
     skew = skew_ratio(bins, scaled, nu)
     how = method.critical
     if how == "auto":
-        small = len(bins.x) < SMALL or (skew > SKEWED and len(bins.x) <= MOST_ROWS)
+        skewed = skew > SKEWED and len(bins.x) <= MOST_ROWS
         apart = noise == "rows" or (
             method.noise == "auto"
             and min(dependence_p(e, bins.unit) for e in residual.T) >= DEPENDENT
         )
-        how = "bootstrap_t" if small and apart else "simulate"
+        how = "bootstrap_t" if skewed and apart else "simulate"
         noise = "rows" if how == "bootstrap_t" else noise
     if how == "bootstrap_t" and noise == "units":
         if method.noise == "units":

@@ -15,6 +15,7 @@ from pulse_pyro.bands.weights import Weights
 NEIGHBOURS = 25  # rows a window holds at least
 POINTS = 5  # and distinct x
 CANDIDATES = 14
+CAUTION = 1.4  # what a degree of freedom counts in GCV, lest it follow the noise
 NARROWEST, WIDEST = 0.02, 1.2  # bandwidths tried, as shares of the domain's length
 
 
@@ -47,7 +48,7 @@ def gcv_bandwidth(bins: Bins) -> list[float]:
     for k, h in enumerate(candidates):
         hat = local_weights(bins, bins.at, h, 1, reach)
         rss = within + ((mean - hat @ sums) ** 2 * bins.count[:, None]).sum(0)
-        freedom = n - float(hat.diagonal() @ bins.count)
+        freedom = n - CAUTION * float(hat.diagonal() @ bins.count)
         scores[k] = rss / max(freedom, 1e-9) ** 2
     return [float(candidates[k]) for k in scores.argmin(0)]
 

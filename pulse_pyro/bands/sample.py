@@ -31,9 +31,8 @@ class BandMethod:
     coordinates : joint (one supremum over all coordinates) or bonferroni.
     critical : simulate (sup of the estimated Gaussian process); tube (one-dimensional kinds,
         Bonferroni over coordinates); scheffe (linear kind: every x at once); bootstrap_t
-        (one-dimensional kinds, noise by rows: small samples, skewed noise); auto: bootstrap_t
-        where residuals are independent and fewer than 2,000 or skewed for their number, else
-        simulate.
+        (one-dimensional kinds, noise by rows: skewed noise in small samples); auto: bootstrap_t
+        where the residuals are skewed for their number and independent, else simulate.
     domain : central share of held-out x on which the band is uniform.
     grid, draws : points of the grid; draws of the supremum.
     """

@@ -22,7 +22,7 @@ from pulse_pyro.bands.weights import Weights
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
 LEAST_EDF = 6.0
-CROWDED = 0.6  # share of the coefficients in use from which twice as many are tried
+CROWDED = {1: 0.85, 2: 0.6}  # by order, share of coefficients in use from which to double them
 UNDERSMOOTH = 4.0
 WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
@@ -64,7 +64,9 @@ class _Base:
     @property
     def crowded(self) -> bool:
         """Whether the REML fit uses most of its coefficients: then it wants more."""
-        return float(np.trace(self.inner(self.reml) @ self.gram)) > CROWDED * len(self.gram)
+        return float(np.trace(self.inner(self.reml) @ self.gram)) > CROWDED[self.order] * len(
+            self.gram
+        )
 
     def inner(self, lam: float) -> Float2:
         """Return (G + lam P)^-1."""

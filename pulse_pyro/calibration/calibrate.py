@@ -15,6 +15,7 @@ from pulse_pyro.calibration.targets import CalibratedLaw, MissingTargets, find_t
 from pulse_pyro.errors import DataError, FeatureError, LeakageError, ModelError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.history import History, Rows
+from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
 
 SIZE = 512  # Monte Carlo draws where Phi is not affine or the law's mean not closed form
@@ -74,6 +75,7 @@ def _calibrate(
     band: BandChoice, mode: str,
 ) -> Calibration:  # fmt: skip
     check_level(level, "calibrate")
+    steps = bar(total=3, label="calibrate")
     rows, now, keep = _rows(law, held_out)
     targets = find_targets(features, now, rows.w[keep], law.w_names)
     exact = isinstance(targets, MissingTargets) and law.exact_mean
@@ -83,11 +85,15 @@ def _calibrate(
         targets.names,
     )  # fmt: skip
     choice = _band(band, sample, level + failures, seed)
+    steps.update()
     part = Part(law, choice.fit.band, targets, failures, SIZE, seed)
     contexts = _some(held_out, rows)
     error, inside = part.errors(contexts)
+    steps.update()
     made_here = choice.fit.residual.size > 0
     checks = band_checks(choice.fit, sample, held_out, rows, keep, seed) if made_here else [HANDED]
+    steps.update()
+    steps.close()
     left = sample.y - choice.fit.band.at(sample.x).centre
     return Calibration(
         (part,), level, mode, seed, law.law_id, contexts, error, inside, (left.std(0),),
