@@ -100,10 +100,11 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     )  # fmt: skip
     steps.update()
     verdict = _verdict(diagnostics, calibration, run)
+    inside = float(calibration.inside_at(world.s)[:, world.lead :].mean())
     sections = [
         *_about_the_law(history, held_out, card, fitted, diagnostics, seed),
         *calibration_sections(calibration),
-        *_about_the_run(run, cautious),
+        *_about_the_run(run, cautious, inside),
         _provenance(fitted, seed),
     ]
     report = write_report(
@@ -181,14 +182,15 @@ def _about_the_law(
     ]  # fmt: skip
 
 
-def _about_the_run(run: Run, cautious: Agent) -> list[Section]:
+def _about_the_run(run: Run, cautious: Agent, inside: float) -> list[Section]:
     action = run.action[run.names.index(cautious.name)][0]
     steps = np.arange(len(action))
     assert cautious.error is not None
     parts = cautious.radius.split(cautious.x[0, steps, action], cautious.error[0, steps, action])
     return [
         Section("Radius", "What the calibrated confidence radius is made of in the first run: the "
-                "ridge, the noise of the rewards, and the imputation error summed over rounds.",
+                "ridge, the noise of the rewards, and the imputation error summed over rounds. "
+                f"{1 - inside:.1%} of the online contexts lie outside the calibrated domain.",
                 None, gamma_split(parts),
                 "Where the imputation part dominates, more history would help more than more "
                 "rounds."),

@@ -114,8 +114,7 @@ def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None)
     order = np.argsort(at)
     at, centre, half, law = (values[order] for values in (at, centre, half, law))
     if not one:
-        centre, law = centre - law, np.zeros_like(law)
-        at, centre, half = (_groups(values, 60) for values in (at, centre, half))
+        at, centre, half = (_groups(values, 60) for values in (at, centre - law, half))
         law = np.zeros_like(at)
     label = f"{100 * part.band.level:.4g}% band, all contexts at once"
     ax.fill_between(at, centre - half, centre + half, color=COLOURS[5], alpha=0.35, linewidth=0,

@@ -77,26 +77,27 @@ def calibration_sections(calibration: Calibration) -> list[Section]:
     reading = (
         "The law's curve may leave the band: the bound counts how far."
         if one
-        else "Contexts grouped by the law's expectation; 0 is the law itself. Where the band does "
-        "not hold 0, the law is off; the bound counts how far."
+        else "Averages over groups of contexts with similar expectation; 0 is the law itself. "
+        "Where the averaged band leaves 0 the law is off; errors that cancel within a group do not "
+        "show here, the bound counts them context by context."
     )
     fresh = (
         "all units, the law's own included"
         if calibration.mode == "all"
-        else ("units the law has not seen")
+        else "units the law has not seen"
     )
     failed = [check.text for check in calibration.checks if check.verdict in ("warn", "fail")]
     warning = " Read the checks first: " + " ".join(failed) if failed else ""
     return [
         Section(
             "Calibration of D_t",
-            f"How far the law's expected features can be from the truth, at all contexts of the "
-            f"domain at once, with probability {100 * calibration.level:.4g}%: at each context the "
-            f"half-width r of a band around a reference fit on {fresh}, plus the distance between "
-            f"that fit and the law (mode {calibration.mode}). Band: "
+            f"How far the law's expected features can be from the truth, over "
+            f"{part.band.shape.domain}, with probability {100 * calibration.level:.4g}%: at each "
+            f"context the half-width r of a band around a reference fit on {fresh}, plus the "
+            f"distance between that fit and the law (mode {calibration.mode}). Band: "
             f"{part.band.kind.replace('_', ' ')}; {calibration.why}. "
-            f"{calibration.outside_share:.1%} of held-out contexts lie outside the domain "
-            f"({part.band.shape.domain}); their bound is widened.{warning}",
+            f"{calibration.outside_share:.1%} of held-out contexts lie outside that "
+            f"domain; their bound is widened.{warning}",
             calibration.table, calibration.plot(), reading, repr(calibration),
         ),
         Section(

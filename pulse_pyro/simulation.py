@@ -68,7 +68,7 @@ def pulse(
             each, world.features, world.s[r : r + 1], size=size, rng=stream(seed, "pulse", r)
         )
         x[r] = found.mean[0, world.lead :]
-    return Agent(name, x, radius)
+    return Agent(name, x, radius, error=error)
 
 
 def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:

@@ -11,7 +11,14 @@ from pulse_pyro.arrays import Bool, Float1, Float2
 from pulse_pyro.bands.band import BandFit
 from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, basis_critical, fit_basis
 from pulse_pyro.bands.sample import BandMethod, Sample
-from pulse_pyro.bands.spline import DEGREE, UNDERSMOOTH, difference_penalty, inverse, reml
+from pulse_pyro.bands.spline import (
+    DEGREE,
+    UNDERSMOOTH,
+    difference_penalty,
+    inverse,
+    reml,
+    uniform_knots,
+)
 from pulse_pyro.errors import DataError
 
 FEWEST, MOST = 10, 40  # coefficients an input
@@ -48,7 +55,7 @@ def additive(
         name = sample.x_names[int(np.argmin(box[1] - box[0]))]
         raise DataError(f"bands: input {name!r} hardly varies; leave it out of the summary.")
     _check_apart(sample)
-    knots = [_knots(low, high, each) for low, high in box.T]
+    knots = [uniform_knots(low, high, each) for low, high in box.T]
 
     def design(x: Float2) -> Float2:
         parts = [np.ones((len(x), 1))]
@@ -102,12 +109,6 @@ def _check_apart(sample: Sample) -> None:
                 f"bands: input {name!r} follows from the other inputs in the held-out rows; leave "
                 'one out, or use band="linear".'
             )
-
-
-def _knots(low: float, high: float, size: int) -> Float1:
-    knots = low + (high - low) / (size - DEGREE) * np.arange(-DEGREE, size + 1.0)
-    knots[DEGREE], knots[-DEGREE - 1] = low, high
-    return knots
 
 
 def _fit(

@@ -14,9 +14,10 @@ from pulse_pyro.bands.linear import linear
 from pulse_pyro.bands.roughness import GATE
 from pulse_pyro.bands.sample import BandMethod, Sample, check_level
 from pulse_pyro.bands.single_index import single_index
-from pulse_pyro.errors import DataError
+from pulse_pyro.errors import DataError, SettingError
 
 ADDITIVE_LEVEL = 0.01
+MOST_DRAWS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +34,11 @@ def make_band(
     """Make the band ``method`` asks for.
 
     auto: one input, a curve (local polynomial from 2,000 rows on, spline below, Lipschitz band
-    where a kink shows); two or three, a sum of splines if the additivity test passes, else the
-    linear band is refused too and the caller is told; more, the linear band.
+    where a kink shows); two or three, a sum of splines, refused if the inputs interact; more, the
+    linear band.
     """
     check_level(level, "bands")
+    method = replace(method, draws=_enough_draws(method, level, sample.y.shape[1]))
     p = sample.x.shape[1]
     if method.kind == "linear":
         return Choice(linear(sample, method, level, rng), "asked for")
@@ -56,6 +58,17 @@ def make_band(
         found = linear(sample, method, level, rng)
         return Choice(found, f"{p} inputs: a uniform band needs structure, linear is assumed")
     return _additive(sample, method, level, rng)
+
+
+def _enough_draws(method: BandMethod, level: float, coordinates: int) -> int:
+    """Return at least ten draws beyond the quantile that is asked for."""
+    each = (1.0 - level) / (1 if method.coordinates == "joint" else coordinates)
+    needed = int(np.ceil(10.0 / each))
+    if needed > MOST_DRAWS:
+        raise SettingError(
+            f"bands: level {level} needs {needed} draws of the supremum; ask for a lower level."
+        )
+    return max(method.draws, needed)
 
 
 def _curve(

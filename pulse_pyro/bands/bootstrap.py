@@ -93,8 +93,9 @@ def tube_tail(c: float, length: float) -> float:
 
 
 def quantile(sups: Float1, level: float) -> float:
-    """Return the level-quantile of drawn suprema, taken upwards: never below the exact order."""
-    return float(np.quantile(sups, level, method="higher"))
+    """Return the level-quantile of drawn suprema, two standard errors of the drawing upwards."""
+    error = np.sqrt(level * (1.0 - level) / len(sups))
+    return float(np.quantile(sups, min(level + 2.0 * error, 1.0), method="higher"))
 
 
 def student(c: Float | float, nu: Float | float) -> Float:

@@ -12,7 +12,6 @@ from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import SettingError
 
 MOST_ROWS = 50_000  # beyond, skewness no longer matters and the draws would be slow
-MOST_DRAWS = 1000  # each refits every row
 SKEWED = 0.05  # skewness over the root of the local sample size, from which it matters
 
 
@@ -36,7 +35,7 @@ def studentised_sup(
     rows, so coordinates stay together) and multiplied by the spread where they land: the noise may
     change its scale with x, but is taken to keep its shape.
     """
-    n, draws = len(bins.x), min(draws, MOST_DRAWS)
+    n = len(bins.x)
     if n > MOST_ROWS:
         raise SettingError(
             f'BandMethod: critical="bootstrap_t" is meant for small samples, at most {MOST_ROWS} '

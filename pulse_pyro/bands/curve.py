@@ -19,6 +19,7 @@ from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import DataError, SettingError
 
 FEWEST_ROWS = 60
+MOST_POINTS = 4000
 WILD = 2.5  # a studentised critical value this many times the normal one is not believed
 
 
@@ -29,7 +30,9 @@ def grid_of(bins: Bins, method: BandMethod) -> Float1:
             f"bands: {len(bins.x)} held-out rows lie in the central range, a curve needs at least "
             f'{FEWEST_ROWS}; hold out more units, or use band="linear".'
         )
-    return np.linspace(*bins.domain, method.grid)
+    # the covariance over grid and coordinates must fit into memory
+    points = min(method.grid, max(MOST_POINTS // bins.y.shape[1], 60))
+    return np.linspace(*bins.domain, points)
 
 
 def curve_band(
@@ -73,7 +76,8 @@ def curve_band(
     mapped = spread if how == "bootstrap_t" else bootstrap.student(spread, nu)
     centre = np.stack([w.grid @ sums[:, j] for j, w in enumerate(weights)])
     shape = grid_shape(sample.x_names[0], grid, centre, cov, mapped)
-    made = tuple(f"{w.made}, critical value by {how.replace('_', ' ')}" for w in weights)
+    how_made = f"critical value by {how.replace('_', ' ')}, {shape.modulus:.1%} for the grid"
+    made = tuple(f"{w.made}, {how_made}" for w in weights)
     band = Band(
         method.kind, made, level, c, noise, sample.x_names,
         sample.y_names, len(bins.x), consecutive(bins.unit)[1], shape,
@@ -110,9 +114,14 @@ def _check_noise(cov: Float4, sample: Sample, grid: Float1) -> None:
     if not (least > 0).all():
         raise DataError(
             f"bands: {sample.y_names[int(least.argmin())]!r} has no noise around its curve "
-            f"somewhere in [{grid[0]:.3g}, {grid[-1]:.3g}]; is it a copy of the summary, or "
-            "constant?"
+            f"somewhere in [{grid[0]:.3g}, {grid[-1]:.3g}]; is it a copy of the summary, "
+            "constant, or an event that does not happen there?"
         )
+
+
+def _fewer(method: BandMethod, level: float) -> int:
+    """Return the draws of a bootstrap that refits every row: a thousand, or ten in the tail."""
+    return min(method.draws, max(1000, int(np.ceil(10.0 / (1.0 - level)))))
 
 
 def critical_values(
@@ -130,14 +139,16 @@ def critical_values(
         return np.array([bootstrap.tube(one, each) for one in r])
     if method.coordinates == "joint":
         if method.critical == "bootstrap_t":
-            sups = studentised_sup(bins, weights, scaled, method.draws, rng)
+            sups = studentised_sup(bins, weights, scaled, _fewer(method, level), rng)
         else:
             sups = bootstrap.sup_draws(cov.reshape(q * points, -1), method.draws, rng)
         return np.full(q, bootstrap.quantile(sups, level))
     out = np.empty(q)
     for j in range(q):
         if method.critical == "bootstrap_t":
-            sups = studentised_sup(bins, weights[j : j + 1], scaled[:, [j]], method.draws, rng)
+            sups = studentised_sup(
+                bins, weights[j : j + 1], scaled[:, [j]], _fewer(method, each), rng
+            )
         else:
             sups = bootstrap.sup_draws(cov[j, :, j], method.draws, rng)
         out[j] = bootstrap.quantile(sups, each)

@@ -17,7 +17,7 @@ class GridShape:
     Half-widths include the modulus, so that the band holds between grid points too. Outside the
     grid the centre stays and the half-width grows by ``steep`` (q,), the largest
     average slope over a tenth of the domain that the band allows, or that the centre has over a
-    fiftieth, per unit of x.
+    fiftieth, per unit of x. ``modulus`` is its mean share of the half-width.
     """
 
     name: str

@@ -57,18 +57,23 @@ def linear(
     if method.critical == "scheffe":
         c, mapped = everywhere, everywhere
         made += "Scheffe"
+        scope = f"every context, {p} inputs"
     else:
         rows = rng.permutation(n)[:CLOUD]
         c, mapped = basis_critical(fit, b[rows], method, level, nu, rng)
         mapped = np.minimum(mapped, everywhere)
         made += f"critical value over {len(rows)} contexts"
+        scope = (
+            f"{len(rows)} contexts at once, among the {method.domain:.0%} nearest the centre, "
+            f"{p} inputs"
+        )
 
     def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
         z = design(x)
         return x, ((z @ inner) * z).sum(1) <= far, np.zeros_like(x)
 
     shape = BasisShape(
-        f"the {method.domain:.0%} of contexts nearest the centre, {p} inputs", design, reach,
+        scope, design, reach,
         fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped, everywhere,
         np.zeros((p, q)),
     )  # fmt: skip

@@ -14,7 +14,7 @@ GATE = 0.2  # below this p-value the Lipschitz band is used
 
 
 def kink_p(bins: Bins, noise: str) -> float:
-    """Return the smallest p-value, over coordinates, of "no change of slope is left".
+    """Return the p-value of "no change of slope is left in any coordinate" (Bonferroni).
 
     The residuals are those of the plain REML spline, which bends less than any band's centre. Each
     hinge |x - knot| is freed of what that spline can follow; the residuals' products with what
@@ -22,10 +22,11 @@ def kink_p(bins: Bins, noise: str) -> float:
     whose supremum is judged by the tube formula.
     """
     sums = bins.sums(bins.y)
-    return min(
+    least = min(
         _one(bins, hat, bins.y[:, j] - np.interp(bins.x, bins.at, hat @ sums[:, j]), noise)
         for j, hat in enumerate(plain(bins))
     )
+    return float(min(1.0, least * bins.y.shape[1]))
 
 
 def _one(bins: Bins, hat: Float2, residual: Float1, noise: str) -> float:

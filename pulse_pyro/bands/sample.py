@@ -125,7 +125,3 @@ class Sample:
     def take(self, rows: Bool) -> Sample:
         """Return the sample of these rows."""
         return Sample(self.x[rows], self.y[rows], self.unit[rows], self.x_names, self.y_names)
-
-    def index(self, x: Float2) -> Sample:
-        """Return the same rows with another one-dimensional x (n, 1)."""
-        return Sample(x, self.y, self.unit, ("index",), self.y_names)

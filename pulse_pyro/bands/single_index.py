@@ -75,9 +75,9 @@ def single_index(
     """Make a band for g(x'd), d fitted by least squares on 30 % of the units, g on the others.
 
     Half of the allowed failures go to the direction, half to the curve; coordinates are combined
-    by Bonferroni. Least squares finds the direction for any monotone g, and for others if x is
-    elliptical and least squares sees a slope at all: a symmetric g has none. What x holds beyond
-    the index is for the lack-of-fit test.
+    by Bonferroni. Least squares finds the direction if x is elliptical (near enough for many x and
+    monotone g, not for all) and if it sees a slope: a symmetric g has none. A wrong direction, and
+    what x holds beyond the index, are for the lack-of-fit test.
     """
     units = np.unique(sample.unit)
     enough = (u for u in itertools.count(FEWEST) if u - _first(u) >= FEWEST <= 2 * _first(u))
@@ -120,7 +120,8 @@ def single_index(
         return out[kept]
 
     rough = min(fit.roughness for fit in fits)
-    return BandFit(band, whole, residual, smooth, rough)
+    skew = max(fit.skewness for fit in fits)
+    return BandFit(band, whole, residual, smooth, rough, skew)
 
 
 def _first(units: int) -> int:

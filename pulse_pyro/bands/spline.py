@@ -115,7 +115,11 @@ def coefficients(bins: Bins) -> int:
 def knots_for(bins: Bins, wanted: int) -> Float1:
     """Return uniform knots over the rows' range for so many coefficients."""
     low = min(float(bins.at[0]), bins.domain[0])
-    high = max(float(bins.at[-1]), bins.domain[1])
+    return uniform_knots(low, max(float(bins.at[-1]), bins.domain[1]), wanted)
+
+
+def uniform_knots(low: float, high: float, wanted: int) -> Float1:
+    """Return uniform knots over [low, high] for so many cubic coefficients."""
     knots = low + (high - low) / (wanted - DEGREE) * np.arange(-DEGREE, wanted + 1.0)
     knots[DEGREE], knots[-DEGREE - 1] = low, high  # rounding must not push an end outside
     return knots

@@ -87,7 +87,7 @@ def _calibrate(
     choice = _band(band, sample, level + failures, seed)
     steps.update()
     part = Part(law, choice.fit.band, targets, failures, SIZE, seed)
-    contexts = _some(held_out, rows)
+    contexts = _some(held_out, rows, seed)
     error, inside = part.errors(contexts)
     steps.update()
     made_here = choice.fit.residual.size > 0
@@ -141,7 +141,8 @@ def _band(band: BandChoice, sample: Sample, level: float, seed: int) -> Choice:
             )
         if band.level < level:
             raise SettingError(
-                f"calibrate: the band was made at level {band.level}, {level} is asked for."
+                f"calibrate: the band was made at level {band.level}, {level:g} is needed here "
+                "(what is asked for, and a share for Monte Carlo error where there is any)."
             )
         nothing = np.empty((0, len(band.y_names)))
         fit = BandFit(band, np.zeros(0, np.bool_), nothing, lambda columns, _: columns)
@@ -152,9 +153,11 @@ def _band(band: BandChoice, sample: Sample, level: float, seed: int) -> Choice:
     return make_band(sample, method, level, stream(seed, "band"))
 
 
-def _some(held_out: History, rows: Rows) -> Float3:
+def _some(held_out: History, rows: Rows, seed: int) -> Float3:
     """Return the contexts of as many whole units as make about 20,000 rows."""
     count = np.bincount(rows.unit, minlength=len(held_out.units))
     units = np.flatnonzero(count)
+    if count.sum() > CONTEXTS:
+        units = stream(seed, "contexts").permutation(units)
     most = max(int((np.cumsum(count[units]) <= CONTEXTS).sum()), 1)
-    return held_out.s[units[:most]]
+    return held_out.s[np.sort(units[:most])]

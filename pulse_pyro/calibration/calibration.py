@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pulse_pyro.arrays import Bool, Float, Float1, Float3, Float4, positive
 from pulse_pyro.calibration.part import Part
 from pulse_pyro.diagnostics import RANK, Check, Verdict
-from pulse_pyro.errors import SettingError
+from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.radius import Radius, corrected
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Calibration:
         |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(x_t) + |m(x_t) - mu_p^(S_1:t)| )
 
     with m and r the centre and half-width of a uniform band of a reference fit, pointwise in the
-    context (the supremum is only a summary, see ``table``).
+    context (the supremum is only a summary, see ``table``). The linear band speaks of as many
+    contexts at once as its domain says (1,000, unless critical="scheffe"), not of every one.
 
     Attributes
     ----------
@@ -85,7 +86,10 @@ class Calibration:
         e: Float3 = size * np.sqrt((error**2).sum(-1))
         if theta_bounds is None:
             return e
-        bounds = np.asarray(theta_bounds, dtype=np.float64)
+        try:
+            bounds = np.asarray(theta_bounds, dtype=np.float64)
+        except (TypeError, ValueError):
+            bounds = np.empty(0)
         if bounds.shape != (error.shape[-1],) or not (bounds >= 0).all():
             raise SettingError(
                 f"reward_error: theta_bounds must be {error.shape[-1]} numbers >= 0, one per "
@@ -123,7 +127,7 @@ class Calibration:
         rows = []
         for part in self.parts:
             budget = part.budget(self.contexts)
-            seen = budget.inside
+            seen = budget.inside if budget.inside.any() else np.isfinite(budget.half).all(-1)
             for j, name in enumerate(part.band.y_names):
                 half = budget.half[seen][:, j]
                 gap = np.abs(budget.centre - budget.predicted)[seen][:, j]
@@ -133,7 +137,7 @@ class Calibration:
                         "target": name, "band": part.band.kind, "noise": part.band.noise,
                         "critical": part.band.critical[j], "r mean": half.mean(),
                         "difference mean": gap.mean(), "bound mean": total.mean(),
-                        "bound sup": total.max(), "D mean": (total**2).mean(),
+                        "bound sup": total.max(), "bound^2 mean": (total**2).mean(),
                     }
                 )  # fmt: skip
         return pd.DataFrame(rows).set_index("target")
@@ -164,7 +168,10 @@ class Calibration:
         return budget_plot(self, ax=ax)
 
     def _mean(self, s: ArrayLike) -> tuple[Float4, Bool]:
-        contexts: Float = np.asarray(s, dtype=np.float64)
+        try:
+            contexts: Float = np.asarray(s, dtype=np.float64)
+        except (TypeError, ValueError) as cause:
+            raise DataError("Calibration: s must be an array of numbers.") from cause
         found = [part.errors(contexts) for part in self.parts]
         return (
             np.mean([error for error, _ in found], axis=0),

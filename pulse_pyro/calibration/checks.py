@@ -18,6 +18,9 @@ from pulse_pyro.seeds import stream
 WARN, FAIL = 0.05, 0.001
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most
 BEYOND = 3  # lags it looks back beyond the summary's memory
+MANY_EACH = 5  # units per coefficient from which cluster variances of a linear band are steady
+FEW_VALUES, PROBE = 10, 5000
+GROUPS, RARE = 20, 20  # groups of rows by fitted value; rows of a rarer value each must hold
 HANDED = Check(
     "band", "info", float("nan"), float("nan"), "Handed over ready made: nothing was checked here."
 )
@@ -28,6 +31,9 @@ def band_checks(
 ) -> list[Check]:
     """Return the checks of a band on the rows it was made from."""
     out = [_lack_of_fit(fit, sample, held_out, rows, keep, seed), _dependence(fit, sample)]
+    rare = _rare(fit, sample)
+    if rare is not None:
+        out.append(rare)
     if np.isfinite(fit.skewness):
         out.append(_skewness(fit))
     if np.isfinite(fit.roughness):
@@ -72,18 +78,49 @@ def _lagged(held_out: History, rows: Rows, keep: Bool) -> tuple[Float2, tuple[st
 def _dependence(fit: BandFit, sample: Sample) -> Check:
     unit = sample.unit[fit.kept]
     p = min(1.0, min(dependence_p(e, unit) for e in fit.residual.T) * fit.residual.shape[1])
-    clustered = fit.band.noise == "units"
-    if clustered:
-        text = f"Variances allow for dependence within each of {fit.band.units} units."
-        return Check("dependence within units", "pass", p, LEVEL, text)
-    bad = p < LEVEL
+    units, bad = fit.band.units, p < LEVEL
+    if fit.band.noise == "units":
+        wanted = MANY_EACH * (len(fit.band.x_names) + 1) if fit.band.kind == "linear" else 0
+        text = f"Variances allow for dependence within each of {units} units."
+        if bad and units < wanted:
+            text += (
+                f" For {len(fit.band.x_names)} inputs they need about {wanted} units to be steady: "
+                "the band may cover less than it says."
+            )
+        short = bad and units < wanted
+        return Check("dependence within units", "warn" if short else "pass", p, LEVEL, text)
     text = "p-value of: residuals of one unit do not depend on each other."
     if bad:
         text += (
-            f" They do, but {fit.band.units} units are too few for variances by unit: the band is "
-            'too narrow. Hold out more units, or use BandMethod("linear", critical="scheffe").'
+            f" They do, and rows were taken as independent ({units} units are held out): the band "
+            "is too narrow. Hold out more units, so that variances by unit can be used."
         )
-    return Check("dependence within units", "warn" if bad else "pass", p, LEVEL, text)
+    verdict: Verdict = "fail" if p < FAIL else "warn" if bad else "pass"
+    return Check("dependence within units", verdict, p, LEVEL, text)
+
+
+def _rare(fit: BandFit, sample: Sample) -> Check | None:
+    """Judge targets of few values: where one of them hardly occurs, no normal band can hold."""
+    worst, name = np.inf, ""
+    y = sample.y[fit.kept]
+    centre = y - fit.residual
+    for j in range(y.shape[1]):
+        if len(np.unique(y[:PROBE, j])) > FEW_VALUES:
+            continue
+        for part in np.array_split(y[np.argsort(centre[:, j]), j], GROUPS):
+            _, count = np.unique(part, return_counts=True)
+            least = int(count.sum() - count.max())
+            if least < worst:
+                worst, name = least, sample.y_names[j]
+    if not name:
+        return None
+    text = f"{name} takes few values; least number of rows, in a twentieth of them, off the usual."
+    if worst < RARE:
+        text += (
+            " There its noise cannot be judged and the bound does not hold: hold out more units, "
+            "or narrow the domain (BandMethod)."
+        )
+    return Check("rare values", "fail" if worst < RARE else "pass", float(worst), RARE, text)
 
 
 def _skewness(fit: BandFit) -> Check:
@@ -91,7 +128,7 @@ def _skewness(fit: BandFit) -> Check:
     skewed = fit.skewness > SKEWED
     text = "Skewness of the noise over the root of the local sample size."
     if skewed and handled:
-        text += " It matters here; the studentised bootstrap allows for it."
+        text += " It matters here; the bootstrap used for it takes the noise to keep its shape."
     elif skewed:
         text += " It matters here and is not allowed for: the band may cover less than it says."
     return Check("skewness", "warn" if skewed and not handled else "pass", fit.skewness, SKEWED,

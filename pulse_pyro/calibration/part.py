@@ -14,6 +14,7 @@ from pulse_pyro.calibration.targets import CalibratedLaw, Targets
 from pulse_pyro.errors import DataError
 from pulse_pyro.seeds import stream
 
+CONTEXTS = 1_000_000  # a calibration may be asked for, in all, before Monte Carlo failures add up
 POLICY_DRAWS = 256  # Monte Carlo draws a policy uses at least
 MC_SHARE = 0.05  # of the allowed failures, given to Monte Carlo error where there is any
 
@@ -61,8 +62,8 @@ class Part:
         rng = stream(self.seed, "calibration")
         predicted, mcse = self.targets.predicted(self.law, s, self.size, rng)
         # two Monte Carlo errors, either sign: of this prediction, and of a policy's own with fewer
-        # draws; the contexts of every action are evaluated in turn
-        count = 4.0 * max(mcse.size, 1) * self.targets.features.actions
+        # draws; as many contexts as a long run may ask for, however they are split into calls
+        count = 4.0 * CONTEXTS * mcse.shape[-1] * self.targets.features.actions
         both = 1.0 + np.sqrt(self.size / POLICY_DRAWS)
         z = both * float(stats.norm.isf(self.failures / count)) if self.failures > 0 else 0.0
         return Budget(

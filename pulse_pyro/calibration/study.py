@@ -11,6 +11,7 @@ from scipy import stats
 from pulse_pyro.arrays import Bool, Float1, Float3, whole
 from pulse_pyro.bands.sample import check_level
 from pulse_pyro.calibration.calibrate import BandChoice, calibrate
+from pulse_pyro.errors import DataError, ModelError
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
@@ -67,7 +68,7 @@ class Study:
 
     def __repr__(self) -> str:
         low, high = self.interval
-        verdict = "holds" if high >= self.level else "falls short"
+        verdict = "not contradicted" if high >= self.level else "falls short"
         return (
             f"Study: {verdict}; realised coverage {self.coverage:.1%} [{low:.1%}, {high:.1%}] at "
             f"nominal {100 * self.level:.4g}%, {len(self.covered)} simulated archives"
@@ -91,6 +92,11 @@ def calibration_study(
     it says nothing about truths the law cannot express.
     """
     whole(reps, "calibration_study: reps", 1)
+    if not isinstance(law, Law):
+        raise ModelError(
+            f"calibration_study: a Law that can be fitted again was expected, {type(law).__name__} "
+            "came; pass the law itself, e.g. linear_lags(19)."
+        )
     check_level(level, "calibration_study")
     truth = law.fit(history, seed=seed)
     covered, tightness, kinds = [], [], []
@@ -107,6 +113,8 @@ def calibration_study(
             - expected_features(fitted, features, s, size=SIZE, rng=rng).mean
         )
         judge = found.inside & np.isfinite(found.error).all((2, 3))
+        if not judge.any():
+            raise DataError("calibration_study: no held-out context lies in the band's domain.")
         error, wrong = found.error[judge], wrong[judge]
         covered.append(bool((wrong <= error).all()))
         tightness.append(float(error.max((1, 2)).mean() / max(wrong.max(), 1e-300)))

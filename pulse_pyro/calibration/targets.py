@@ -10,6 +10,7 @@ import numpy as np
 from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
 from pulse_pyro.errors import FeatureError
 from pulse_pyro.features import Features, expected_features
+from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Summary
 
 PROBES = 5000  # rows Phi is judged at
@@ -56,39 +57,42 @@ class CalibratedLaw(Protocol):
 class MissingTargets:
     """Phi is affine in w: a bound eps (n, w_dim) on E[W]'s error gives E = |M_a(s)| eps.
 
-    base, step : (w_dim,) where, and how far apart, the slopes M_a are taken.
+    base, step : (w_dim,) where, and how far apart, the slopes M_a are taken. used : (q,) the
+    columns of w that Phi looks at; the others need no bound.
     """
 
     features: Features
     names: tuple[str, ...]
     base: Float1
     step: Float1
+    used: Int
 
     def observed(self, s: Float2, w: Float2) -> Float2:
-        """Return the targets of rows s (n, s_dim), w (n, w_dim): w itself."""
-        return w
+        """Return the targets of rows s (n, s_dim), w (n, w_dim): the used columns of w."""
+        out: Float2 = w[:, self.used]
+        return out
 
     def predicted(
         self, law: CalibratedLaw, s: Float3, size: int, rng: np.random.Generator
     ) -> tuple[Float3, Float3]:
         """Return the law's mean of the targets and its Monte Carlo error, (batch, time, q)."""
         if law.exact_mean:
-            mean = law.mean(s)
+            mean = law.mean(s)[..., self.used]
             return mean, np.zeros_like(mean)
-        draws = law.sample(s, size, rng=rng)
+        draws = law.sample(s, size, rng=rng)[..., self.used]
         return draws.mean(0), draws.std(0, ddof=1) / np.sqrt(size)
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
-        """Carry eps (n, w_dim) through M_a(s): (n, d), exactly 0 where Phi has no w."""
-        base = np.broadcast_to(self.base, eps.shape)
+        """Carry eps (n, q) through M_a(s): (n, d), exactly 0 where Phi has no w."""
+        base = np.broadcast_to(self.base, (len(s), len(self.base)))
         at = self.features.unchecked(s, base, action)
         out = np.zeros_like(at)
-        for i, step in enumerate(self.step):
+        for k, i in enumerate(self.used):
             moved = base.copy()
-            moved[:, i] += step
-            slope = np.abs(self.features.unchecked(s, moved, action) - at) / step
+            moved[:, i] += self.step[i]
+            slope = np.abs(self.features.unchecked(s, moved, action) - at) / self.step[i]
             # an unseen S makes the slope NaN, and the error with it; 0 is 0 whatever eps is
-            out += np.where(slope == 0, 0.0, slope * eps[:, i : i + 1])
+            out += np.where(slope == 0, 0.0, slope * eps[:, k : k + 1])
         return out
 
 
@@ -136,8 +140,9 @@ def find_targets(features: Features, s: Float2, w: Float2, w_names: tuple[str, .
     """Judge Phi at held-out rows s (n, s_dim), w (n, w_dim)."""
     for action in range(features.actions):
         features(s, w, action)  # refuses NaN and infinity with a sentence
-    step = -(-len(s) // PROBES)
-    some_s, some_w = s[::step], w[::step]
+    # at random: every k-th row could be the same hour of each day
+    some = stream(0, "probes").permutation(len(s))[:PROBES]
+    some_s, some_w = s[some], w[some]
     features.check_rows(some_s, some_w)
     moves = features.involves_w(some_s, some_w)
     if not moves.any():
@@ -147,11 +152,29 @@ def find_targets(features: Features, s: Float2, w: Float2, w_names: tuple[str, .
         )
     if features.affine_in_w(some_s, some_w):
         spread = w.std(0)
-        return MissingTargets(features, w_names, w.mean(0), np.where(spread > 0, spread, 1.0))
-    return _feature_targets(features, s, w, step)
+        step = np.where(spread > 0, spread, 1.0)
+        used = _used(features, some_s, some_w, step)
+        names = tuple(w_names[i] for i in used)
+        return MissingTargets(features, names, w.mean(0), step, used)
+    return _feature_targets(features, s, w, some)
 
 
-def _feature_targets(features: Features, s: Float2, w: Float2, step: int) -> FeatureTargets:
+def _used(features: Features, s: Float2, w: Float2, step: Float1) -> Int:
+    """Return which columns of w move any feature."""
+    found = []
+    for i in range(w.shape[1]):
+        moved = w.copy()
+        moved[:, i] += step[i]
+        changes = (
+            (features.unchecked(s, moved, a) != features.unchecked(s, w, a)).any()
+            for a in range(features.actions)
+        )
+        if any(changes):
+            found.append(i)
+    return np.array(found, dtype=np.int64)
+
+
+def _feature_targets(features: Features, s: Float2, w: Float2, some: Int) -> FeatureTargets:
     actions, d = features.actions, len(features.names)
     source = np.full((actions, d), -1)
     scale = np.zeros((actions, d))
@@ -159,7 +182,7 @@ def _feature_targets(features: Features, s: Float2, w: Float2, step: int) -> Fea
     where: list[tuple[int, int]] = []
     for a in range(actions):
         values = features(s, w, a)
-        for j in np.flatnonzero(features.involves_w(s[::step], w[::step], a)):
+        for j in np.flatnonzero(features.involves_w(s[some], w[some], a)):
             column = values[:, j]
             for k, other in enumerate(kept):
                 ratio = float(column @ other) / max(float(other @ other), 1e-300)
