@@ -219,8 +219,10 @@ def test_at_least_the_level_of_the_draws_lies_under_their_quantile(seed, draws, 
     assert (sups <= c).mean() >= level - 1e-12
 
 
-def test_the_quantile_of_a_hundred_draws_is_read_upwards():
-    assert bootstrap.quantile(np.arange(1.0, 101.0), 0.95) == 96.0
+def test_the_quantile_is_read_two_standard_errors_of_the_drawing_upwards():
+    # .9 + 2 sqrt(.9 * .1 / 10,000) = .906
+    assert bootstrap.quantile(np.arange(1.0, 10_001.0), 0.9) == pytest.approx(9060.0, abs=1.0)
+    assert bootstrap.quantile(np.arange(1.0, 101.0), 0.999) == 100.0
 
 
 # Student's t

@@ -550,10 +550,6 @@ def test_a_sample_knows_its_units_and_takes_rows_of_everything():
     assert_array_equal(part.x[:, 0], [0, 4, 10])
     assert_array_equal(part.y[:, 0], [0, 2, 5])
     assert_array_equal(part.unit, [3, 9, 4])
-    index = s.index(s.x.sum(1)[:, None])
-    assert index.x_names == ("index",)
-    assert_array_equal(index.x[:, 0], s.x.sum(1))
-    assert_array_equal(index.y, s.y)
 
 
 @pytest.mark.parametrize(

@@ -594,7 +594,8 @@ def test_curves_are_for_one_input(kind):
         DataError, match=f"'{kind}' is for one input, the summary has 2 .lag 0, lag 1"
     ):
         chosen(s, kind)
-    assert chosen(s.take(np.ones(len(s.x), bool)).index(s.x[:, :1]), kind).fit.band.kind == kind
+    one = Sample(s.x[:, :1], s.y, s.unit, s.x_names[:1], s.y_names)
+    assert chosen(one, kind).fit.band.kind == kind
 
 
 def test_auto_refuses_a_constant_input():

@@ -569,7 +569,7 @@ def test_enough_lags_pass_as_often_as_the_level_says():
     assert passed >= binomial_floor(runs, 0.95)
 
 
-def test_dependence_within_few_units_warns_and_many_units_are_clustered():
+def test_dependence_within_few_units_fails_and_many_units_are_clustered():
     history = one_input(units=8, rows=40, seed=2, curve=lambda x: x)
     rng = np.random.default_rng(0)
     moved = replace(history, w=history.w + rng.standard_normal((8, 1, 1)))
@@ -577,9 +577,9 @@ def test_dependence_within_few_units_warns_and_many_units_are_clustered():
         Guess(pp.Lags(1)), moved, W_FEATURES, seed=0, band=pp.BandMethod("linear", noise="rows")
     )
     found = check(calibration, "dependence within units")
-    assert found.verdict == "warn"
+    assert found.verdict == "fail"
     assert "8 units" in found.text
-    assert RANKED[calibration.verdict] >= RANKED["warn"]
+    assert calibration.verdict == "fail"
     many = one_input(units=60, rows=10, seed=2, curve=lambda x: x)
     moved = replace(many, w=many.w + rng.standard_normal((60, 1, 1)))
     clustered = pp.calibrate(Guess(pp.Lags(1)), moved, W_FEATURES, seed=0, band=LINEAR)
@@ -706,7 +706,7 @@ def test_a_band_handed_over_is_used_as_it_is(curve):
     [
         ({"x_names": ("s.lag0",)}, pp.DataError, r"given \('s.lag0',\), but .* \('s.mean3',\)"),
         ({"y_names": ("v",)}, pp.DataError, r"the band is for \('v',\)"),
-        ({"level": 0.9}, pp.SettingError, "made at level 0.9, 0.95 is asked for"),
+        ({"level": 0.9}, pp.SettingError, "made at level 0.9, 0.95 is needed here"),
     ],
 )
 def test_a_band_for_something_else_is_refused(curve, change, family, words):
@@ -1022,7 +1022,7 @@ def test_the_table_sums_up_the_bound_inside_the_domain(bent, cross):
     error = calibration.error[:, :, 1, [1, 3]][inside]
     assert_allclose(table["bound mean"], error.mean(0), rtol=1e-12)
     assert_allclose(table["bound sup"], error.max(0), rtol=1e-12)
-    assert_allclose(table["D mean"], (error**2).mean(0), rtol=1e-12)
+    assert_allclose(table["bound^2 mean"], (error**2).mean(0), rtol=1e-12)
     assert len(cross[1].calibration.table) == 2
     assert list(calibration.checks_table.index) == [c.name for c in calibration.checks]
 

@@ -438,7 +438,7 @@ def test_a_study_that_falls_short_says_so():
     bad = pp.Study(0.95, np.arange(20) < 10, np.ones(20), ("linear",) * 20)
     good = pp.Study(0.95, np.arange(20) < 19, np.ones(20), ("spline",) * 20)
     assert repr(bad).startswith("Study: falls short")
-    assert repr(good).startswith("Study: holds")
+    assert repr(good).startswith("Study: not contradicted")
     line = bad.table.iloc[0]
     assert (line["coverage"], line["reps"], line["bands"]) == (0.5, 20, "linear 20")
     assert "<table" in bad._repr_html_()

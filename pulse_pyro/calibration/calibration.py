@@ -184,7 +184,7 @@ class Calibration:
         d = self.bound
         return "\n".join(
             [
-                f"Calibration: {self.verdict}; {100 * self.level:.4g}% at all contexts at once "
+                f"Calibration: {self.verdict}; {100 * self.level:.4g}% at once over the domain "
                 f"({self.mode})",
                 f"  D_t mean {d.mean():.3g}, largest {d.max():.3g}; sqrt(D_t) mean "
                 f"{np.sqrt(d).mean():.3g} over {len(d)} contexts, {self.outside_share:.1%} outside",
