@@ -70,8 +70,14 @@ def write_report(path: str | Path, title: str, verdict: str, sections: Sequence[
 
 def calibration_sections(calibration: Calibration) -> list[Section]:
     """Return the sections that show a calibration: verdict and band, budget, checks, references."""
+    from pulse_pyro.calibration.calibration import Calibration
     from pulse_pyro.calibration.references import references
 
+    if not isinstance(calibration, Calibration):
+        raise PulseError(
+            f"calibration_sections: a Calibration was expected, {type(calibration).__name__} came; "
+            "of a CrossFit pass its .calibration."
+        )
     part = calibration.parts[0]
     one = len(part.band.x_names) == 1
     reading = (

@@ -1018,7 +1018,7 @@ def test_the_table_sums_up_the_bound_inside_the_domain(bent, cross):
     assert list(table.index) == list(part.band.y_names)
     inside = calibration.inside
     half = band_values(calibration, held_out.s)[1]
-    assert_allclose(table["r mean"], half[inside].mean(0), rtol=1e-12)
+    assert_allclose(table["half-width mean"], half[inside].mean(0), rtol=1e-12)
     error = calibration.error[:, :, 1, [1, 3]][inside]
     assert_allclose(table["bound mean"], error.mean(0), rtol=1e-12)
     assert_allclose(table["bound sup"], error.max(0), rtol=1e-12)

@@ -130,3 +130,27 @@ def test_a_fitted_law_cannot_be_studied_again():
     fitted = pp.linear_lags(19).fit(history, seed=0)
     with pytest.raises(pp.ModelError, match="a Law that can be fitted again"):
         pp.calibration_study(fitted, history, world.features, reps=2, seed=0)
+
+
+def test_a_curve_in_one_of_several_inputs_is_not_passed_as_linear():
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((100, 60, 4))
+    w = np.sin(4 * s[..., :1]) + 0.3 * rng.standard_normal((100, 60, 1))
+    names = tuple(f"u{i}" for i in range(100))
+    history = pp.History(s, w, np.ones((100, 60), bool), names, tuple("abcd"), ("w",))
+    fit, held_out = history.split(seed=0)
+    found = pp.calibrate(pp.linear_lags(1).fit(fit, seed=0), held_out, W_ONLY, seed=0)
+    assert found.verdict == "fail"
+    assert "a.lag0, curved" in next(c for c in found.checks if c.name == "lack of fit").text
+
+
+def test_an_infinite_s_is_not_seen():
+    world = pp.main_nonlinear()
+    fit, held_out = world.archive(40, 40, rng=pp.stream(0, "a")).split(seed=0)
+    law = pp.linear_lags(pp.Window(3, np.mean)).fit(fit, seed=0)
+    found = pp.calibrate(law, held_out, world.features, seed=0)
+    s = held_out.s[:1].copy()
+    s[0, 10] = np.inf
+    error = found.error_at(s)[0, :, 0, 2]
+    assert np.isnan(error[10:13]).all()
+    assert np.isfinite(error[13:]).all()

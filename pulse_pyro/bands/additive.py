@@ -40,8 +40,8 @@ def additive(
     n, p = sample.x.shape
     if not 2 <= p <= MOST_INPUTS:
         raise DataError(
-            f"bands: the additive band is for 2 or {MOST_INPUTS} inputs, {p} came; a uniform band "
-            'in more dimensions needs more structure: band="linear" or band="single_index".'
+            f"bands: the additive band is for 2 or {MOST_INPUTS} inputs, {p} came; for one use "
+            'band="auto", for more band="linear" or band="single_index".'
         )
     each = int(np.clip(np.ceil(3.0 * n**0.25), FEWEST, MOST))
     if n < 3 * p * each:

@@ -51,7 +51,7 @@ def make_band(
     if method.kind != "auto":
         raise DataError(
             f"bands: {method.kind!r} is for one input, the summary has {p} "
-            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear", "additive" or '
+            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear" or '
             '"single_index".'
         )
     if p > MOST_INPUTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from pulse_pyro.bands.band import BandFit
 from pulse_pyro.bands.bootstrap import sup_draws
 from pulse_pyro.bands.sample import consecutive
 
+FREQUENCIES = np.array([1.5, 3.0, 5.0])  # per standard deviation of an input
 WAVES = 30  # random Fourier features
 MIX = "a nonlinear mix"
 BLOCK = 8  # candidates worked on at a time
@@ -32,9 +33,10 @@ def lack_of_fit(
 ) -> LackOfFit:  # fmt: skip
     """Test whether what the band leaves depends on ``omitted`` (kept, m), functions of S_1:t.
 
-    Candidates: the omitted columns, their squares, and random Fourier features of all of them, each
-    freed of what the band's own smoother can follow; per coordinate and candidate the score
-    sum_i e_i z_i over its standard deviation by unit, supremum by a multiplier bootstrap by unit.
+    Candidates: the omitted columns, their squares, waves in each of several inputs of the band, and
+    random Fourier features of all columns, each freed of what the band's own smoother can follow;
+    per coordinate and candidate the score sum_i e_i z_i over its standard deviation by unit,
+    supremum by a multiplier bootstrap by unit.
     A value that is not there (a lag before the unit's start) counts as the mean: whatever is known
     at t is a fair candidate. Power is limited to what these candidates can see.
     """
@@ -43,7 +45,8 @@ def lack_of_fit(
     starts = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0])
     scale = np.sqrt((fit.residual**2).mean(0))
     scores, labels = [], []
-    for z, label in candidates(omitted, names, rng):
+    several = set(fit.band.x_names) if len(fit.band.x_names) > 1 else set()
+    for z, label in candidates(omitted, names, rng, several):
         for j in range(fit.residual.shape[1]):
             free = z - fit.smooth(z, j)
             e = fit.residual[:, j, None] / scale[j]
@@ -71,9 +74,14 @@ def lack_of_fit(
 
 
 def candidates(
-    omitted: Float2, names: tuple[str, ...], rng: np.random.Generator
-) -> Iterator[tuple[Float2, list[str]]]:
-    """Yield blocks of centred candidates (n, <= 8) with their names."""
+    omitted: Float2, names: tuple[str, ...], rng: np.random.Generator,
+    bent: Set[str] = frozenset(),
+) -> Iterator[tuple[Float2, list[str]]]:  # fmt: skip
+    """Yield blocks of centred candidates (n, <= 8) with their names.
+
+    Columns named in ``bent`` (the band's own inputs, where it has several) also come as sines and
+    cosines of their own: a curve in one of many inputs is lost in a mix of all of them.
+    """
     seen = np.isfinite(omitted)
     count = np.maximum(seen.sum(0), 1)
     mean = np.where(seen, omitted, 0.0).sum(0) / count
@@ -88,6 +96,10 @@ def candidates(
         at = slice(start, start + BLOCK)
         yield u[:, at], kept[at]
         yield _centred(u[:, at] ** 2), [f"{name} squared" for name in kept[at]]
+    for i in [i for i, name in enumerate(kept) if name in bent]:
+        angles = np.clip(u[:, i : i + 1], -4, 4) * FREQUENCIES
+        both = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        yield _centred(both), [f"{kept[i]}, curved"] * both.shape[1]
     for start in range(0, WAVES if kept else 0, BLOCK):
         at = slice(start, start + BLOCK)
         waves = np.cos(np.clip(u, -4, 4) @ frequency[:, at] + phase[at])

@@ -57,7 +57,7 @@ def linear(
     if method.critical == "scheffe":
         c, mapped = everywhere, everywhere
         made += "Scheffe"
-        scope = f"every context, {p} inputs"
+        scope, far = f"every context, {p} inputs", np.inf
     else:
         rows = rng.permutation(n)[:CLOUD]
         c, mapped = basis_critical(fit, b[rows], method, level, nu, rng)

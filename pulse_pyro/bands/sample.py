@@ -65,7 +65,8 @@ def check_level(level: float, where: str) -> float:
     """Return a level in (0, 1) as a float, or say what came."""
     number = isinstance(level, int | float | np.number) and not isinstance(level, bool)
     if not number or not 0 < level < 1:
-        raise SettingError(f"{where}: level must lie between 0 and 1, but {level!r} came.")
+        hint = f"; did you mean {level / 100:g}?" if number and 50 <= level < 100 else "."
+        raise SettingError(f"{where}: level must lie between 0 and 1, but {level!r} came{hint}")
     return float(level)
 
 

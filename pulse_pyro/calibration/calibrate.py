@@ -108,7 +108,10 @@ def _check(law: CalibratedLaw, held_out: History, features: Features) -> None:
             "law.fit(history, seed=0)."
         )
     if not isinstance(held_out, History):
-        raise DataError(f"calibrate: a History was expected, {type(held_out).__name__} came.")
+        raise DataError(
+            f"calibrate: a History was expected, {type(held_out).__name__} came; use "
+            "History.from_frame(frame, unit=..., time=..., observed=[...], missing=[...])."
+        )
     if not isinstance(features, Features):
         raise FeatureError(
             f"calibrate: Features(fn, actions, names) expected, {type(features).__name__} came."

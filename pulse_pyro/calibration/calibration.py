@@ -26,11 +26,12 @@ class Calibration:
     With probability ``level`` over the held-out units, for every context in the domain, every
     action a and every feature j,
 
-        |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(x_t) + |m(x_t) - mu_p^(S_1:t)| )
+        |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(x_t) + |m(x_t) - mu_p^(S_1:t)| + mc )
 
-    with m and r the centre and half-width of a uniform band of a reference fit, pointwise in the
-    context (the supremum is only a summary, see ``table``). The linear band speaks of as many
-    contexts at once as its domain says (1,000, unless critical="scheffe"), not of every one.
+    with m and r the centre and half-width of a uniform band of a reference fit and mc the Monte
+    Carlo error of mu_p^ (0 where that is closed form), pointwise in the context; the supremum is
+    only a summary, see ``table``. The linear band speaks of as many contexts at once as its domain
+    says (1,000, unless critical="scheffe"), not of every one.
 
     Attributes
     ----------
@@ -70,7 +71,10 @@ class Calibration:
         return self._mean(s)[0]
 
     def inside_at(self, s: ArrayLike) -> Bool:
-        """Tell which contexts lie in the domain of the band, (batch, time)."""
+        """Tell which contexts lie in the domain of the band, (batch, time).
+
+        With a context per action, a round is inside if every action's context is.
+        """
         return self._mean(s)[1]
 
     def reward_error(
@@ -135,8 +139,10 @@ class Calibration:
                 rows.append(
                     {
                         "target": name, "band": part.band.kind, "noise": part.band.noise,
-                        "critical": part.band.critical[j], "r mean": half.mean(),
-                        "difference mean": gap.mean(), "bound mean": total.mean(),
+                        "critical": part.band.critical[j], "half-width mean": half.mean(),
+                        "difference mean": gap.mean(),
+                        "Monte Carlo mean": budget.monte_carlo[seen][:, j].mean(),
+                        "bound mean": total.mean(),
                         "bound sup": total.max(), "bound^2 mean": (total**2).mean(),
                     }
                 )  # fmt: skip
@@ -169,9 +175,10 @@ class Calibration:
 
     def _mean(self, s: ArrayLike) -> tuple[Float4, Bool]:
         try:
-            contexts: Float = np.asarray(s, dtype=np.float64)
+            contexts: Float = np.array(s, dtype=np.float64)
         except (TypeError, ValueError) as cause:
             raise DataError("Calibration: s must be an array of numbers.") from cause
+        contexts[~np.isfinite(contexts)] = np.nan  # infinite is not seen
         found = [part.errors(contexts) for part in self.parts]
         return (
             np.mean([error for error, _ in found], axis=0),
@@ -181,13 +188,15 @@ class Calibration:
     def __repr__(self) -> str:
         band = self.parts[0].band
         worst = sorted(self.checks, key=lambda c: -RANK.index(c.verdict))[:4]
-        d = self.bound
+        worst_feature = np.max(self.error**2, axis=(2, 3))
+        inside = worst_feature[self.inside & np.isfinite(worst_feature)]
+        d = inside if len(inside) else self.bound
         return "\n".join(
             [
                 f"Calibration: {self.verdict}; {100 * self.level:.4g}% at once over the domain "
                 f"({self.mode})",
-                f"  D_t mean {d.mean():.3g}, largest {d.max():.3g}; sqrt(D_t) mean "
-                f"{np.sqrt(d).mean():.3g} over {len(d)} contexts, {self.outside_share:.1%} outside",
+                f"  D_t in the domain: mean {d.mean():.3g}, largest {d.max():.3g}, sqrt(D_t) mean "
+                f"{np.sqrt(d).mean():.3g} over {len(d)} contexts; {self.outside_share:.1%} outside",
                 f"  band: {band.kind} ({self.why}), over {band.shape.domain}",
                 f"  from {band.rows} rows of {band.units} units; law {self.law_id}",
                 *(f"  {c.verdict:4} {c.name}: {c.value:.3g}. {c.text}" for c in worst),

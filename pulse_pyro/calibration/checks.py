@@ -7,15 +7,15 @@ import numpy as np
 from pulse_pyro.arrays import Bool, Float2
 from pulse_pyro.bands.band import BandFit
 from pulse_pyro.bands.bootstrap_t import SKEWED
-from pulse_pyro.bands.dependence import LEVEL, dependence_p
-from pulse_pyro.bands.lack_of_fit import lack_of_fit
+from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
+from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
 from pulse_pyro.bands.roughness import GATE
 from pulse_pyro.bands.sample import Sample
 from pulse_pyro.diagnostics import Check, Verdict
 from pulse_pyro.history import History, Rows
 from pulse_pyro.seeds import stream
 
-WARN, FAIL = 0.05, 0.001
+WARN, FIT_FAIL, FAIL = 0.05, 0.01, 0.001  # p-values; the second for lack of fit
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most
 BEYOND = 3  # lags it looks back beyond the summary's memory
 MANY_EACH = 5  # units per coefficient from which cluster variances of a linear band are steady
@@ -51,14 +51,22 @@ def _lack_of_fit(
     test = lack_of_fit(
         fit, omitted, (*sample.x_names, *names), sample.unit[fit.kept], stream(seed, "lack of fit")
     )
-    verdict: Verdict = "fail" if test.p <= FAIL else "warn" if test.p < WARN else "pass"
-    text = "p-value of: the target depends on the past of S through the summary alone."
+    verdict: Verdict = "fail" if test.p < FIT_FAIL else "warn" if test.p < WARN else "pass"
+    text = "p-value of: given the summary, in the band's form, the past of S tells no more."
     if verdict != "pass":
         text += (
-            f" What is left depends on {test.worst}: add it to the summary, or the bound does not "
-            "hold."
+            f" What is left depends on {test.worst}: {_remedy(test.worst)} Until then the bound "
         )
+        text += "does not hold." if verdict == "fail" else "is in doubt."
     return Check("lack of fit", verdict, test.p, WARN, text)
+
+
+def _remedy(worst: str) -> str:
+    if worst == MIX:
+        return "squares or products of columns as columns of their own, or more lags, may help."
+    if worst.endswith(("squared", "curved")):
+        return "give the frame a column with its square, or another bend, and list it in observed."
+    return "add it to the summary."
 
 
 def _lagged(held_out: History, rows: Rows, keep: Bool) -> tuple[Float2, tuple[str, ...]]:
@@ -81,7 +89,8 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     units, bad = fit.band.units, p < LEVEL
     if fit.band.noise == "units":
         wanted = MANY_EACH * (len(fit.band.x_names) + 1) if fit.band.kind == "linear" else 0
-        text = f"Variances allow for dependence within each of {units} units."
+        text = f"Variances allow for dependence within each of {units} units"
+        text += ", and there is some." if bad else "; none shows."
         if bad and units < wanted:
             text += (
                 f" For {len(fit.band.x_names)} inputs they need about {wanted} units to be steady: "
@@ -91,9 +100,11 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
         return Check("dependence within units", "warn" if short else "pass", p, LEVEL, text)
     text = "p-value of: residuals of one unit do not depend on each other."
     if bad:
+        text += f" They do, and rows were taken as independent ({units} units): the band is too "
         text += (
-            f" They do, and rows were taken as independent ({units} units are held out): the band "
-            "is too narrow. Hold out more units, so that variances by unit can be used."
+            'narrow. Use noise="units", critical="simulate", with more units than inputs.'
+            if units >= FEWEST_CLUSTERS
+            else "narrow. Hold out more units, so that variances by unit can be used."
         )
     verdict: Verdict = "fail" if p < FAIL else "warn" if bad else "pass"
     return Check("dependence within units", verdict, p, LEVEL, text)

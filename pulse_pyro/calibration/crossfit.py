@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from pulse_pyro.arrays import Float3, Float4
 from pulse_pyro.bands.sample import check_level
 from pulse_pyro.calibration.calibrate import BandChoice, calibrate
 from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.diagnostics import Check
+from pulse_pyro.errors import ModelError
 from pulse_pyro.features import Features
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
@@ -28,6 +31,9 @@ class AverageLaw:
         self.exact_mean = one.exact_mean and two.exact_mean
         both = f"{one.law_id} {two.law_id}".encode()
         self.law_id = hashlib.sha256(both).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"AverageLaw of {self.one.law_id} and {self.two.law_id}"
 
     @property
     def summary(self) -> Summary:
@@ -68,6 +74,11 @@ def calibrate_crossfit(
     the two bounds, which is what ``error_at`` of the calibration returns.
     """
     check_level(level, "calibrate_crossfit")
+    if not isinstance(law, Law) or not isinstance(history, History):
+        raise ModelError(
+            f"calibrate_crossfit: a Law, such as linear_lags(19), and a History were expected, but "
+            f"{type(law).__name__} and {type(history).__name__} came; it fits the law itself."
+        )
     one, two = history.split(seed=seed)
     each = 1.0 - (1.0 - level) / 2.0
     first, second = law.fit(one, seed=seed), law.fit(two, seed=seed)
@@ -80,6 +91,10 @@ def calibrate_crossfit(
         parts, level, "crossfit", seed, average.law_id, a.contexts,
         np.mean([error for error, _ in found], axis=0),
         np.all([inside for _, inside in found], axis=0),
-        a.noise_sd + b.noise_sd, a.checks + b.checks, a.why,
+        a.noise_sd + b.noise_sd, _named(a.checks, 1) + _named(b.checks, 2), a.why,
     )  # fmt: skip
     return CrossFit(average, calibration)
+
+
+def _named(checks: tuple[Check, ...], half: int) -> tuple[Check, ...]:
+    return tuple(replace(check, name=f"{check.name}, half {half}") for check in checks)

@@ -54,7 +54,7 @@ class Part:
         if s.ndim != 3 or s.shape[-1] != len(self.law.s_names):
             raise DataError(
                 f"Calibration: s must be (batch, time, {len(self.law.s_names)}) with columns "
-                f"{self.law.s_names}, but its shape is {s.shape}."
+                f"{self.law.s_names}, but its shape is {s.shape}; for one series use s[None]."
             )
         x = self.law.summary(s)
         values = self.band.at(x.reshape(-1, x.shape[-1]))

@@ -72,6 +72,7 @@ class Study:
         return (
             f"Study: {verdict}; realised coverage {self.coverage:.1%} [{low:.1%}, {high:.1%}] at "
             f"nominal {100 * self.level:.4g}%, {len(self.covered)} simulated archives"
+            f"{'' if len(self.covered) >= 100 else ' (too few to tell: 200 or more would)'}"
         )
 
     def _repr_html_(self) -> str:
