@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from pulse_pyro.bands.bootstrap_t import MOST_ROWS, SKEWED, skew_ratio, studenti
 from pulse_pyro.bands.dependence import LEVEL as DEPENDENT
 from pulse_pyro.bands.dependence import choose_noise, dependence_p
 from pulse_pyro.bands.grid import grid_shape
-from pulse_pyro.bands.sample import BandMethod, Sample, consecutive
+from pulse_pyro.bands.sample import BandMethod, Critical, Sample, consecutive
 from pulse_pyro.bands.weights import Weights
 from pulse_pyro.errors import DataError, SettingError
 
@@ -49,19 +50,7 @@ def curve_band(
     noise = choose_noise(residual, bins.unit, method.noise)
     nu = np.stack([w.freedom(bins, noise == "units") for w in weights])
     skew = skew_ratio(bins, scaled, nu)
-    how = method.critical
-    if how == "auto":
-        skewed = skew > SKEWED and len(bins.x) <= MOST_ROWS
-        apart = noise == "rows" or (
-            method.noise == "auto"
-            and min(dependence_p(e, bins.unit) for e in residual.T) >= DEPENDENT
-        )
-        how = "bootstrap_t" if skewed and apart else "simulate"
-        noise = "rows" if how == "bootstrap_t" else noise
-    if how == "bootstrap_t" and noise == "units":
-        if method.noise == "units":
-            raise SettingError('BandMethod: critical="bootstrap_t" is for noise="rows".')
-        noise = "rows"
+    noise, how = _treatment(bins, residual, skew, noise, method)
     cov = _covariance(bins, [w.grid for w in weights], scaled, noise)
     _check_noise(cov, sample, grid)
     c = critical_values(bins, weights, scaled, cov, replace(method, critical=how), level, rng)
@@ -88,6 +77,27 @@ def curve_band(
         return out
 
     return BandFit(band, bins.kept, residual, smooth, skewness=skew)
+
+
+def _treatment(
+    bins: Bins, residual: Float2, skew: float, noise: Literal["rows", "units"], method: BandMethod
+) -> tuple[Literal["rows", "units"], Critical]:
+    """Return what noise is taken to be independent, and how the critical value is found.
+
+    Skewed noise wants the studentised bootstrap, which redraws rows: so only where rows of a unit
+    do not depend, or where rows were asked for.
+    """
+    if method.critical == "bootstrap_t":
+        if method.noise == "units":
+            raise SettingError('BandMethod: critical="bootstrap_t" is for noise="rows".')
+        return "rows", "bootstrap_t"
+    if method.critical != "auto":
+        return noise, method.critical
+    if skew > SKEWED and len(bins.x) <= MOST_ROWS and method.noise != "units":
+        depends = min(dependence_p(e, bins.unit) for e in residual.T) < DEPENDENT
+        if noise == "rows" or not depends:
+            return "rows", "bootstrap_t"
+    return noise, "simulate"
 
 
 def _covariance(bins: Bins, weights: list[Float2], scaled: Float2, noise: str) -> Float4:
