@@ -292,7 +292,7 @@ def plain_dense(bins, order, divide=1.0, least=0.0, size=None):
         return np.linalg.solve(gram + lam * penalty, basis.T * weight)
 
     # most coefficients in use: twice as many
-    if np.trace(basis @ right()) > {1: 0.85, 2: 0.6}[order] * size and 2 * size <= min(
+    if np.trace(basis @ right()) > {1: 0.85, 2: 0.75}[order] * size and 2 * size <= min(
         300, len(bins.at)
     ):
         return plain_dense(bins, order, divide, least, 2 * size)

@@ -22,7 +22,7 @@ from pulse_pyro.bands.weights import Weights
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
 LEAST_EDF = 6.0
-CROWDED = {1: 0.85, 2: 0.6}  # by order, share of coefficients in use from which to double them
+CROWDED = {1: 0.85, 2: 0.75}  # by order, share of coefficients in use from which to double them
 UNDERSMOOTH = 4.0
 WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
