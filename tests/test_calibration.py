@@ -378,9 +378,12 @@ def test_distinct_targets_and_their_multiples_are_told_apart(seed):
 
 def switched(first):
     """(w^2, 1{w > 2}) in either order: no held-out w is ever above 2."""
-    step = lambda w: (w[:, 0] > 2).astype(float)  # noqa: E731
-    order = (lambda w: (step(w), w[:, 0] ** 2)) if first else (lambda w: (w[:, 0] ** 2, step(w)))
-    return pp.Features(lambda s, w, a: np.column_stack(order(w)), 2, ("one", "two"))
+
+    def fn(s, w, a):
+        square, step = w[:, 0] ** 2, (w[:, 0] > 2).astype(float)
+        return np.column_stack([step, square] if first else [square, step])
+
+    return pp.Features(fn, 2, ("one", "two"))
 
 
 @pytest.mark.parametrize("first", [False, True])

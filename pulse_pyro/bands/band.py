@@ -39,7 +39,8 @@ class Band:
     ----------
     kind : the method that made it.
     made : how, one sentence per coordinate.
-    level : nominal probability, for all x in the domain and all coordinates at once.
+    level : nominal probability, over the domain (for the linear band: over as many contexts as its
+        domain says) and all coordinates at once.
     critical : (q,) critical values under the normal, before the Student-t map.
     noise : "rows" if rows were taken as independent given x, "units" if only units were.
     x_names, y_names : p inputs and q coordinates.

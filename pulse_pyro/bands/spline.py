@@ -64,9 +64,8 @@ class _Base:
     @property
     def crowded(self) -> bool:
         """Whether the REML fit uses most of its coefficients: then it wants more."""
-        return float(np.trace(self.inner(self.reml) @ self.gram)) > CROWDED[self.order] * len(
-            self.gram
-        )
+        used = float(np.trace(self.inner(self.reml) @ self.gram)) / len(self.gram)
+        return used > CROWDED[self.order]
 
     def inner(self, lam: float) -> Float2:
         """Return (G + lam P)^-1."""
