@@ -1,0 +1,125 @@
+"""Figures and report of a calibration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose, assert_array_equal
+
+import pulse_pyro as pp
+from pulse_pyro.plots import band_plot, budget_plot
+from tests.calibration_worlds import CURVE, W_FEATURES, split_archive
+from tests.worlds import linear_history
+
+pytest_plugins = ("tests.calibration_fixtures",)
+
+
+@pytest.fixture(scope="module")
+def short():
+    """A calibration whose summary drops a needed lag."""
+    history, _ = linear_history(units=40, time=20, lags=3, seed=1)
+    fit, held_out = history.split(seed=0)
+    return pp.calibrate(
+        pp.linear_lags(1).fit(fit, seed=0), held_out, W_FEATURES, seed=0, band=CURVE
+    )
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def test_the_band_plot_shows_centre_half_width_and_law_over_one_input(made):
+    calibration = made["curve"]
+    ax = calibration.plot()
+    budget = calibration.parts[0].budget(calibration.contexts)
+    x = calibration.contexts[budget.inside][:, 0]
+    order = np.argsort(x)
+    centre, law = (v[budget.inside][order, 0] for v in (budget.centre, budget.predicted))
+    half = budget.half[budget.inside][order, 0]
+    assert_array_equal(ax.lines[0].get_xdata(), x[order])
+    assert_array_equal(ax.lines[0].get_ydata(), centre)
+    assert_array_equal(ax.lines[1].get_ydata(), law)
+    edge = ax.collections[0].get_paths()[0].vertices
+    for side in (-1, 1):
+        due = np.column_stack([x[order], centre + side * half])
+        assert all((np.abs(edge - point).sum(1) < 1e-12).any() for point in due[::50])
+    assert "95%" in ax.get_legend().get_texts()[0].get_text().replace(" %", "%")
+
+
+def test_with_several_inputs_the_band_plot_shows_the_distance_from_the_law(made):
+    ax = made["linear"].plot()
+    assert_array_equal(ax.lines[1].get_ydata(), 0.0)
+    assert len(ax.lines[0].get_xdata()) <= 60
+    assert "minus law" in ax.get_ylabel()
+    calibration = made["linear"]
+    budget = calibration.parts[0].budget(calibration.contexts)
+    law = budget.predicted[budget.inside][:, 0]
+    gap = (budget.centre[budget.inside][:, 0] - law)[np.argsort(law)]
+    due = [group.mean() for group in np.array_split(gap, 60)]
+    assert_allclose(ax.lines[0].get_ydata(), due, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("curve", 2), ("linear", 2), ("bent", 3)])
+def test_the_budget_plot_stacks_the_pieces_of_the_bound(made, name, layers):
+    calibration = made[name]
+    ax = calibration.plot_budget()
+    assert len(ax.collections) == layers
+    part = calibration.parts[0]
+    total = part.budget(calibration.contexts).total[calibration.inside][:, 0]
+    top = max(c.get_paths()[0].vertices[:, 1].max() for c in ax.collections)
+    assert total.mean() < top <= total.max() * (1 + 1e-12)
+    assert part.band.y_names[0] in ax.get_ylabel()
+
+
+def test_plots_use_the_axis_they_are_given_and_any_target(made):
+    for draw in (band_plot, budget_plot):
+        ax = Figure().add_subplot()
+        assert draw(made["bent"], target=1, ax=ax) is ax
+        assert made["bent"].parts[0].band.y_names[1] in ax.get_ylabel()
+    ax = Figure().add_subplot()
+    assert made["curve"].plot(ax) is ax
+    assert made["curve"].plot_budget(ax) is ax
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["curve", "all", "crossfit"])
+def test_the_report_states_level_mode_and_band(made, name, tmp_path):
+    calibration = made[name]
+    sections = pp.calibration_sections(calibration)
+    text = sections[0].text
+    assert "95%" in text.replace(" %", "%")
+    assert f"mode {calibration.mode}" in text
+    assert calibration.parts[0].band.kind in text
+    assert len(sections[-1].table) == len(calibration.checks)
+    page = pp.write_report(tmp_path / "r.html", "Title", "Verdict", sections).read_text()
+    for section in sections:
+        assert section.title in page
+    assert page.count("<svg") == 2
+
+
+def test_the_report_warns_when_a_check_fails_and_not_otherwise(short, made):
+    failed = next(c for c in short.checks if c.name == "lack of fit")
+    assert failed.verdict == "fail"
+    text = pp.calibration_sections(short)[0].text
+    assert "Read the checks first" in text
+    assert failed.text in text
+    sound = replace(
+        made["curve"], checks=tuple(replace(c, verdict="pass") for c in made["curve"].checks)
+    )
+    assert "Read the checks first" not in pp.calibration_sections(sound)[0].text
+
+
+def test_the_report_does_not_call_units_fresh_that_the_law_was_fitted_on(made):
+    assert "has not seen" in pp.calibration_sections(made["curve"])[0].text
+    assert "has not seen" not in pp.calibration_sections(made["all"])[0].text
+
+
+def test_a_report_of_a_band_handed_over_can_be_written(made, tmp_path):
+    law, held_out, _ = split_archive(lags=1)
+    band = made["curve"].parts[0].band
+    calibration = pp.calibrate(law, held_out, W_FEATURES, seed=0, band=band)
+    sections = pp.calibration_sections(calibration)
+    page = pp.write_report(tmp_path / "r.html", "Title", "Verdict", sections).read_text()
+    assert "nothing was checked here" in page
