@@ -26,6 +26,7 @@ LIMITS = {  # warn above the first, fail above the second
     "pareto_k": (0.5, 0.62),  # 1 - 1 / log10(400 draws)
     "improper": (0.0, 0.0),
     "loss_drop": (2.0, 4.0),
+    "basis": (1.0, 1.5),
 }
 
 
@@ -103,7 +104,7 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
                 f"diagnose: the law was fitted on columns {fitted_on}, but the held-out units have "
                 f"{came}; {odd[0]!r} does not match."
             )
-    held_out.rows(fitted.law.summary)  # refuses, with a sentence, if no row is complete
+    held_out.rows(fitted.summary)  # refuses, with a sentence, if no row is complete
     w, mean, inside = _predictions(fitted, held_out, stream(seed, "diagnose"), size)
     used = np.isfinite(w[..., 0])
     rows = Check(
@@ -121,13 +122,13 @@ def _predictions(
     fitted: FittedLaw, held_out: History, rng: np.random.Generator, size: int
 ) -> tuple[Float3, Float3, Float3]:
     """Return w, E[w] and "inside the interval" as (unit, time, w_dim), NaN where incomplete."""
-    x = fitted.law.summary(held_out.s)
+    x = fitted.summary(held_out.s)
     usable = held_out.seen & np.isfinite(x).all(-1) & np.isfinite(held_out.w).all(-1)
     # whole units, as many as keep the draws within about 400 MB
     rows = np.cumsum(usable.sum(1))
     most = max(int((rows <= 50_000_000 // (size * len(held_out.w_names))).sum()), 2)
     usable, w = usable[:most], held_out.w[:most]
-    centre, draws = fitted.predict_rows(x[:most][usable], size, rng=rng)
+    centre, draws = fitted.predict_where(held_out.s[:most], usable, size, rng=rng)
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     out = np.full((3, *w.shape), np.nan)
     out[0, usable], out[1, usable] = w[usable], centre
@@ -145,6 +146,8 @@ def _quality(name: str, value: float) -> Check:
         "divergences": "Steps the sampler could not follow; it may have missed a region.",
         "loss_drop": "The loss still falls, by this many standard errors, at the end of the fit.",
         "improper": "Directions the rows do not span: draws carry no uncertainty there.",
+        "basis": "Basis functions an input needs at its fitted length scale, over those it has; "
+        "above 1 ask for more, gaussian_process(..., basis=...), or the law is too smooth.",
         "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
     }[name]
     return Check(name, verdict, value, fail, text)

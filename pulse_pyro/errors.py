@@ -16,6 +16,10 @@ class ModelError(PulseError):
     """A Pyro model breaks the contract of a law, or an engine cannot fit it."""
 
 
+class ConvergenceError(ModelError):
+    """An engine ran, but did not arrive anywhere that could be used."""
+
+
 class FeatureError(PulseError):
     """A feature map returned the wrong shape or a value that is not finite."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -133,18 +133,24 @@ class History:
         first = min(max(round(fit * len(self.units)), 1), len(self.units) - 1)
         return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
 
-    def rows(self, summary: Summary) -> Rows:
-        """Return the complete regression rows under a causal summary of the past.
+    def rows(self, summary: Summary, *, holes: Literal["", "x", "w"] = "") -> Rows:
+        """Return the regression rows under a causal summary of the past.
 
         Rows with a NaN in x (warm-up, gaps, unseen S) or in w are left out and counted: the fit
-        is a complete-case fit, valid when incompleteness does not depend on w given x.
+        is a complete-case fit, valid when incompleteness does not depend on w given x. With
+        ``holes`` = "x" or "w", rows whose x, or whose w, is not complete are kept for a law that
+        can use them; the other side must be complete.
         """
         x = summary(self.s)
         # a sum is NaN where a term is: one pass, no temporary of the size of x
         total = x.sum(-1)
         if np.isinf(total).any():
             raise DataError(f"{summary!r} gives an infinite value; what does it do at 0?")
-        keep = self.seen & ~np.isnan(total) & ~np.isnan(self.w.sum(-1))
+        keep = self.seen.copy()
+        if holes != "x":
+            keep &= ~np.isnan(total)
+        if holes != "w":
+            keep &= ~np.isnan(self.w.sum(-1))
         if not keep.any():
             raise DataError(
                 f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows, "

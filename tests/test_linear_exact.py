@@ -29,8 +29,8 @@ def data(n, p, q, seed=0):
 
 
 def posterior(x, w, prior=PRIOR, draws=20_000, seed=1):
-    moments = gram(x, w)[1]
-    return exact_draws(moments, len(x), w.shape[1], prior, draws, np.random.default_rng(seed))
+    rows = np.column_stack([np.ones(len(x)), x, w])
+    return exact_draws(rows.T @ rows, w.shape[1], prior, draws, np.random.default_rng(seed))
 
 
 def covariance(draws):

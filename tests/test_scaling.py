@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pulse_pyro.history import Rows
+from pulse_pyro.laws.data import FitData
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.linear_exact import gram
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
@@ -78,9 +80,10 @@ def test_a_small_but_real_spread_is_kept():
 
 def test_moments_change_units_like_the_rows():
     x, w = table(0, 40, 4) * [1.0, 50.0, 1.0, 50.0] + 9.0, 7.0 * table(1, 40, 2)
-    scaler = standard(x, w, s_dim=2)
-    moments = scaler.moments_in(gram(x, w)[1])
-    np.testing.assert_allclose(moments, gram(scaler.x_in(x), scaler.w_in(w))[1], atol=1e-9)
+    data = FitData.raw(Rows(x, w, np.zeros(40, int), np.arange(40), tuple("abcd"), 0))
+    for each in (data, data.standardised(["a", "b", "a", "b"])):
+        rows = np.column_stack([np.ones(40), each.x, each.w])
+        np.testing.assert_allclose(each.full, rows.T @ rows, rtol=1e-9, atol=1e-9)
 
 
 def test_another_unit_of_w_changes_the_mean_in_step_and_the_id():

@@ -19,12 +19,13 @@ SLOW = (
 class Site:
     """One sample site of a model.
 
-    ``global`` sites stand outside plate "rows" and make up the posterior; ``local`` ones stand
-    inside it, are redrawn for new rows and never stored; ``observed`` is the site w.
+    ``global`` sites stand outside plate "rows" and make up the posterior; ``unit`` ones stand in
+    plate "units", belong to single units of the archive and are not stored; ``local`` ones stand
+    inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w.
     """
 
     name: str
-    kind: Literal["global", "local", "observed"]
+    kind: Literal["global", "unit", "local", "observed"]
     batch_shape: tuple[int, ...]
     event_shape: tuple[int, ...]
     distribution: str
@@ -48,6 +49,7 @@ class ModelCard:
         otherwise prediction loops over draws.
     closed_mean : w has a closed-form mean given the global sites.
     nesting : plate dimensions the model uses; draws go to the left of them.
+    unseen : what becomes of inputs that are not seen at prediction time.
     """
 
     sites: tuple[Site, ...]
@@ -56,6 +58,7 @@ class ModelCard:
     vectorised: bool
     nesting: int
     closed_mean: bool
+    unseen: str = "refused"
 
     @property
     def globals(self) -> tuple[Site, ...]:
@@ -79,9 +82,12 @@ class ModelCard:
         speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
         latent = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals) or "none"
         local = ", ".join(s.name for s in self.locals) or "none"
+        missing = {"refused": "rounds that lack one are refused", "learned": "learned from masks"}
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
-            f"  global sites: {latent}\n  local sites: {local}" + ("" if self.vectorised else SLOW)
+            f"  global sites: {latent}\n  local sites: {local}\n"
+            f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
+            + ("" if self.vectorised else SLOW)
         )
 
     def _repr_html_(self) -> str:

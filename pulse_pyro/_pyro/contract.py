@@ -1,9 +1,11 @@
 """The contract of a law's model, checked by running it: model(x, w=None)."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyro.poutine as poutine
 import torch
 
@@ -27,12 +29,14 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
     """
     label = name or getattr(model, "__name__", "model")
     many = max(min(len(x), 8), 2)
-    rows = torch.arange(many) % len(x)
+    rows = np.arange(many) % len(x)
+    x, w = np.nan_to_num(x[rows]), w[rows]
+    extras = _extras(model, w)
     with sandbox(0, "contract"):
-        tx, tw = torch.as_tensor(x)[rows], torch.as_tensor(w)[rows]
-        given = _trace(model, label, tx, tw)
-        free = _trace(model, label, tx, None)
-        short = _trace(model, label, tx[:-1], tw[:-1])
+        tx, tw = torch.as_tensor(x), torch.as_tensor(np.nan_to_num(w))
+        given = _trace(model, label, tx, tw, extras)
+        free = _trace(model, label, tx, None, {})
+        short = _trace(model, label, tx[:-1], tw[:-1], {k: v[:-1] for k, v in extras.items()})
         learned = [n for n, node in given.nodes.items() if node["type"] == "param"]
         if learned:
             raise ModelError(
@@ -43,7 +47,7 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
         sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
         for site in sites:
             other = short.nodes.get(site.name)
-            if site.name not in free.nodes:
+            if site.name not in free.nodes and site.kind != "unit":
                 raise ModelError(
                     f"{label}: site {site.name!r} is there when w is given but not when w=None; "
                     "the model must sample the same sites for fitting and for prediction."
@@ -67,9 +71,21 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
         return fast if _same_law(model, tx, tw, slow, fast) else slow
 
 
-def _trace(model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None) -> Any:
+def _extras(model: Model, w: Float2) -> dict[str, torch.Tensor]:
+    """Return stand-ins for what a model asks for beside x and w."""
+    named = inspect.signature(model).parameters if callable(model) else {}
+    stands = {
+        "unit": torch.arange(len(w)) // 2,
+        "seen": torch.as_tensor(~np.isnan(w)),
+    }
+    return {name: value for name, value in stands.items() if name in named}
+
+
+def _trace(
+    model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None, extras: dict[str, Any]
+) -> Any:
     try:
-        return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)))
+        return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)), **extras)
     except PulseError:
         raise
     except Exception as cause:
@@ -93,12 +109,18 @@ def _shape(node: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _site(name: str, node: dict[str, Any]) -> Site:
-    local = any(frame.name == "rows" for frame in node["cond_indep_stack"])
+    plates = {frame.name for frame in node["cond_indep_stack"]}
     fn = node["fn"]
     base = fn.base_dist if hasattr(fn, "base_dist") else fn
     return Site(
         name,
-        "observed" if name == "w" else "local" if local else "global",
+        "observed"
+        if name == "w"
+        else "local"
+        if "rows" in plates
+        else "unit"
+        if "units" in plates
+        else "global",
         tuple(fn.batch_shape),
         tuple(fn.event_shape),
         type(base).__name__,

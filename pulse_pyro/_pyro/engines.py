@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,31 +15,17 @@ from pyro.infer.autoguide.initialization import init_to_value
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
 from pulse_pyro._pyro.card import ModelCard
+from pulse_pyro._pyro.fit import Fit
 from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
 from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro.arrays import Float, Float1
+from pulse_pyro.arrays import Float1
 from pulse_pyro.errors import ModelError
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import torch_seed
 
 PSIS_DRAWS = 400
 PARTICLES = 2  # draws per step of the variational objective
-EMPTY = np.zeros(0)
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
-
-    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi and
-    Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for Svi (above 4
-    the loss is still falling); ``losses`` the ELBO losses.
-    """
-
-    draws: dict[str, Float]
-    quality: dict[str, float]
-    losses: Float1 = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)

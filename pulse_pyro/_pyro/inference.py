@@ -66,4 +66,29 @@ class Laplace:
         whole(self.draws, "Laplace: draws", 2)
 
 
-Inference: TypeAlias = Exact | Nuts | Svi | Laplace
+@dataclass(frozen=True)
+class Ensemble:
+    """Networks trained from different starts on different batches; only for neural laws.
+
+    Each member keeps the weights that did best on units held out inside the fit (``holdout``,
+    a share of the units), and all stop when none has improved for a third of the ``steps``.
+    """
+
+    members: int = 5
+    steps: int = 2000
+    batch: int = 512
+    rate: float = 3e-3
+    holdout: float = 0.15
+
+    def __post_init__(self) -> None:
+        whole(self.members, "Ensemble: members", 1)
+        whole(self.steps, "Ensemble: steps", 1)
+        whole(self.batch, "Ensemble: batch", 1)
+        positive(self.rate, "Ensemble: rate")
+        if not 0 < self.holdout < 1:
+            raise SettingError(
+                f"Ensemble: holdout must lie between 0 and 1, but {self.holdout!r} came."
+            )
+
+
+Inference: TypeAlias = Exact | Nuts | Svi | Laplace | Ensemble

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.poutine as poutine
 import torch
@@ -99,6 +100,16 @@ class PyroKernel:
         """Whether w has a closed-form mean given a draw."""
         return self.card.closed_mean
 
+    def mean(self, x: Float2) -> Float2:
+        """Return E[w | x], (n, w_dim), the average over all draws."""
+        rows = max(CHUNK // (self.count * self.card.w_dim), 1)
+        every = np.arange(self.count)
+        parts = [
+            self.mean_draws(x[start : start + rows], every).mean(0)
+            for start in range(0, len(x), rows)
+        ]
+        return np.concatenate(parts)
+
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); a row's own latents are averaged out."""
         repeats = LOCAL_REPEATS if self.card.locals else 1
@@ -109,8 +120,11 @@ class PyroKernel:
 
         return self._by_rows(x, index, 0, average)
 
-    def sample(self, x: Float2, index: Any, rng: Any) -> Float3:
-        """Draw w at x once per entry of ``index``: (len(index), n, w_dim)."""
+    def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
+        """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
+        if x.ndim == 3:
+            parts = [self.sample(own, [i], rng) for own, i in zip(x, index, strict=True)]
+            return np.concatenate(parts)
         seed = int(rng.integers(2**62))
         return self._by_rows(x, index, seed, lambda fn_of: fn_of().sample())
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro.arrays import Float, Float1, Float2, Float3, Float4, Int, whole
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
 from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.laws.follow import Window
 from pulse_pyro.laws.linear_exact import LinearKernel
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
-
-CHUNK = 2**22  # values in flight
+from pulse_pyro.laws.unseen import CHUNK, average
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -103,8 +103,8 @@ class FittedLaw:
     def mean(self, s: Float3) -> Float3:
         """Return E[W_t | S_1:t] at every t: (batch, time, s_dim) -> (batch, time, w_dim).
 
-        Unseen inputs are conditioned on where the law allows it (see :attr:`conditions`);
-        otherwise rows with an unseen input are NaN, here and in every method below.
+        Rows with an unseen input are answered where the law allows it (see :attr:`conditions`);
+        otherwise they are NaN, here and in every method below.
         """
         return self._mean(self._inputs(s)).reshape(*np.shape(s)[:-1], -1)
 
@@ -122,7 +122,7 @@ class FittedLaw:
         """Return posterior draws of E[W_t | S_1:t]: (draws, batch, time, w_dim)."""
         index = self._pick(draws, rng)
         x = self._inputs(s)
-        if self.conditions:
+        if self._line is not None:
             x = self.inputs.fill(x)
         out = self._at(x, lambda rows: self.kernel.mean_draws(rows, index), draws)
         return out.reshape(draws, *np.shape(s)[:-1], -1)
@@ -144,10 +144,20 @@ class FittedLaw:
         """Return E[W], (n, w_dim), and draws of W, (size, n, w_dim), at summary rows x (n, p)."""
         return self._mean(x), self._sample(x, size, rng)
 
+    def predict_where(
+        self, s: Float3, where: Bool, size: int, *, rng: np.random.Generator
+    ) -> tuple[Float2, Float3]:
+        """Return E[W] and draws of W as ``predict_rows``, where (batch, time) is True."""
+        return self.predict_rows(self.summary(s)[where], size, rng=rng)
+
+    def follow(self) -> Window:
+        """Start to follow a series online."""
+        return Window(self)
+
     @property
     def conditions(self) -> bool:
-        """Whether unseen inputs are conditioned on: exact for a law that is affine in x."""
-        return self._line is not None
+        """Whether rows with unseen inputs are answered: see ``law.unseen``."""
+        return self.law.unseen != "refused"
 
     @property
     def exact_mean(self) -> bool:
@@ -166,34 +176,37 @@ class FittedLaw:
     def _mean(self, x: Float2) -> Float2:
         if self._line is not None:
             return self._line[0] + self.inputs.fill(x) @ self._line[1]
-        every = np.arange(self.kernel.count)
-        out: Float2 = self._at(
-            x, lambda rows: self.kernel.mean_draws(rows, every).mean(0)[None], 1
-        )[0]
-        return out
+        mean: Float2 = self._at(x, lambda rows: self.kernel.mean(rows)[None], 1)[0]
+        return mean
 
     def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         index = self._pick(size, rng)
-        out = self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
-        short = np.flatnonzero(np.isnan(x).any(-1))
-        if not self.conditions or not len(short):
-            return out
+        short = np.flatnonzero(np.isnan(x.sum(-1)))
+        if self.law.unseen != "conditioned on" or not len(short):
+            return self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
+        out = np.empty((size, len(x), len(self.w_names)))
+        seen = np.setdiff1d(np.arange(len(x)), short)
+        if len(seen):
+            out[:, seen] = self.kernel.sample(self.scaler.x_in(x[seen]), index, rng)
         block = max(CHUNK // (size * x.shape[1]), 1)  # completions of a row are (size, p)
         for start in range(0, len(short), block):
             rows = short[start : start + block]
             filled = self.scaler.x_in(self.inputs.draw(x[rows], size, rng))
-            out[:, rows] = self.scaler.w_out(self.kernel.sample(filled, index, rng))
-        return out
+            out[:, rows] = self.kernel.sample(filled, index, rng)
+        return self.scaler.w_out(out)
 
     def _at(self, x: Float2, predict: Callable[[Float2], Float3], size: int) -> Float3:
-        """Predict (size, n, w_dim) in raw units; NaN at the rows of x (n, p) that hold a NaN."""
-        complete = ~np.isnan(x).any(-1)
-        if complete.all():
+        """Predict (size, n, w_dim) in raw units from rows x (n, p), some of which may hold NaN."""
+        hole = np.isnan(x.sum(-1))
+        if self.law.unseen == "learned" or not hole.any():
             return self.scaler.w_out(predict(self.scaler.x_in(x)))
         out = np.full((size, len(x), len(self.w_names)), np.nan)
-        if complete.any():
-            out[:, complete] = self.scaler.w_out(predict(self.scaler.x_in(x[complete])))
-        return out
+        if not hole.all():
+            out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
+        if self.law.unseen == "conditioned on":
+            scaled = lambda rows: predict(self.scaler.x_in(rows))  # noqa: E731
+            out[:, hole] = average(x[hole], self.inputs, scaled, size)
+        return self.scaler.w_out(out)
 
     def _newest(self, past: Float2) -> Float1:
         """Inputs of the last row of past (time, s_dim); rows before its first count as unseen."""
@@ -220,40 +233,10 @@ class FittedLaw:
 
     @property
     def table(self) -> DataFrame:
-        """Posterior mean and sd of the parameters.
+        """Posterior mean and sd of the parameters, see :func:`laws.table.parameters`."""
+        from pulse_pyro.laws.table import parameters
 
-        For a linear law the regression of W on the summary, in the data's units; otherwise every
-        scalar of every site, in the law's own units.
-        """
-        import pandas as pd
-
-        kernel = self.kernel
-        rows = self._regression(kernel) if isinstance(kernel, LinearKernel) else self._scalars()
-        frame = pd.DataFrame([(name, v.mean(), v.std()) for name, v in rows.items()])
-        return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
-
-    def _regression(self, kernel: LinearKernel) -> dict[str, Float1]:
-        """Draws of slopes, intercepts and residual sds, by name, in the data's units."""
-        slope = kernel.coef[:, 1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
-        level = self.scaler.w_out(kernel.coef[:, 0]) - np.einsum(
-            "p,mpq->mq", self.scaler.x_mean, slope
-        )
-        spread = np.sqrt((kernel.factor**2).sum(-1)) * self.scaler.w_scale
-        inputs = [f"{s}.{part}" for part in self.law.summary.names for s in self.s_names]
-        rows: dict[str, Float1] = {}
-        for j, w in enumerate(self.w_names):
-            rows[f"{w} ~ 1"] = level[:, j]
-            rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(inputs)}
-            rows[f"{w} noise scale"] = spread[:, j]
-        return rows
-
-    def _scalars(self) -> dict[str, Float1]:
-        rows: dict[str, Float1] = {}
-        for name, value in self.draws.items():
-            for at in np.ndindex(value.shape[1:]):
-                label = f"{name}[{','.join(map(str, at))}]" if at else name
-                rows[label] = value[(slice(None), *at)]
-        return rows
+        return parameters(self)
 
     def __repr__(self) -> str:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())

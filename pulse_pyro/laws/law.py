@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro._pyro.inference import Exact, Inference, Laplace, Nuts, Svi
-from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
-from pulse_pyro.errors import DataError, ModelError, SettingError
-from pulse_pyro.history import History, Rows
+from pulse_pyro._pyro.fit import Fit
+from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace, Nuts, Svi
+from pulse_pyro.arrays import Float, Float2, Float3, Int
+from pulse_pyro.errors import ConvergenceError, DataError, ModelError, SettingError
+from pulse_pyro.history import History
+from pulse_pyro.laws.data import FitData, run_model, wants
 from pulse_pyro.laws.fitted import FitRecord, FittedLaw
-from pulse_pyro.laws.linear_exact import gram
-from pulse_pyro.laws.scaling import GaussianInputs, Scaler
-from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Summary
-
-if TYPE_CHECKING:
-    from pulse_pyro._pyro.engines import Fit
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,7 +29,10 @@ class Kernel(Protocol):
 
     @property
     def exact_mean(self) -> bool:
-        """Whether mean_draws is closed form."""
+        """Whether mean and mean_draws are closed form."""
+
+    def mean(self, x: Float2) -> Float2:
+        """Return E[w | x] over all draws, (n, w_dim)."""
 
     def mean_draws(self, x: Float2, index: Int) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim)."""
@@ -42,25 +41,23 @@ class Kernel(Protocol):
         """Draw w once per entry of ``index``, (len(index), n, w_dim)."""
 
 
+Unseen = Literal["conditioned on", "learned", "refused"]
+
+
 class Family(Protocol):
     """What a built-in law knows beyond its Pyro model. It works in standardised units."""
 
     def spec(self) -> dict[str, Any]:
         """Plain values that rebuild the law; stored in bundles."""
 
+    def resolve(self, data: FitData) -> Family:
+        """Settle what depends on the data, such as the box a basis lives on."""
+
     def model(self, p: int, w_dim: int) -> Callable[..., Any]:
         """Return the Pyro model for p inputs."""
 
-    def exact(
-        self, moments: Float2, n: int, w_dim: int, how: Exact, rng: np.random.Generator
-    ) -> tuple[dict[str, Float], dict[str, float]]:
-        """Draw from the posterior given the Gram matrix of n centred rows [x, w], or raise.
-
-        Returns draws and quality figures.
-        """
-
-    def reduced(self, x: Float2, w: Float2) -> Callable[[], Any] | None:
-        """Return an equivalent model without rows, or None."""
+    def fit(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
+        """Return draws and quality figures, or raise if the engine does not suit the family."""
 
     def kernel(self, draws: Mapping[str, Float]) -> Kernel:
         """Return the NumPy form of prediction."""
@@ -68,6 +65,10 @@ class Family(Protocol):
     @property
     def default(self) -> Inference:
         """The engine that suits this family best."""
+
+    @property
+    def unseen(self) -> Unseen:
+        """What becomes of inputs that are not seen at prediction time."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,14 @@ class Law:
     name : for messages and reports.
     dims : names of site axes, for labelled results.
     guide : variational guide with the model's signature, for Svi.
+    unseen : what a custom law does with inputs that are not seen at prediction time: "refused"
+        (such rounds cannot be scored), or "conditioned on": averaged over given the seen ones,
+        as if all inputs were jointly Gaussian.
     family : set by built-in laws.
+
+    A model that names a third parameter is handed more of the archive while it is fitted:
+    ``unit`` (n,), the unit of each row as 0, 1, ... (None at prediction: a new unit), and ``seen``
+    (n, w_dim), which w were recorded: rows without w are then kept, and w is 0 there.
     """
 
     model: Callable[..., Any] | None
@@ -91,6 +99,7 @@ class Law:
     name: str = ""
     dims: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     guide: Callable[..., Any] | None = None
+    unseen: Unseen = "refused"
     family: Family | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +108,13 @@ class Law:
                 f"Law: summary must be a summary such as Lags(3), but {self.summary!r} came; the "
                 "model is the first argument, the summary the second."
             )
+        if self.unseen not in ("refused", "conditioned on") and self.family is None:
+            raise SettingError(
+                f"Law: unseen must be 'refused' or 'conditioned on' for a custom model, but "
+                f"{self.unseen!r} came."
+            )
+        if self.family is not None:
+            object.__setattr__(self, "unseen", self.family.unseen)
 
     @property
     def label(self) -> str:
@@ -117,87 +133,79 @@ class Law:
         """Run the model on a few rows and describe its sites, or say which rule it breaks."""
         from pulse_pyro._pyro.contract import check_model
 
-        rows = self._rows(history)
-        scaler = self._scaler(*gram(rows.x, rows.w), len(rows.x), history)
-        model = self.model_for(rows.x.shape[1], rows.w.shape[1])
-        return check_model(model, scaler.x_in(rows.x[:8]), scaler.w_in(rows.w[:8]), self.label)
+        data = self._data(history)
+        law = self._resolved(data)
+        model = law.model_for(data.rows.x.shape[1], data.w_dim)
+        card = check_model(model, data.x, data.w, self.label)
+        return replace(card, unseen=law.unseen)
 
     def fit(self, history: History, inference: Inference | None = None, *, seed: int) -> FittedLaw:
-        """Fit on the complete rows of the archive.
+        """Fit on the rows of the archive: complete ones, unless the law can use others.
 
         Parameters
         ----------
         history : the archive; hold units back with ``history.split`` for calibration.
-        inference : Exact(), Nuts(...), Svi(...) or Laplace(...); by default the law's best:
-            Exact where the law is conjugate, Laplace otherwise.
+        inference : Exact(), Nuts(...), Svi(...), Laplace(...) or, for networks, Ensemble(...); by
+            default the law's best: Exact where the law is conjugate, Laplace for other models.
         seed : two fits with one seed agree to the last bit on one machine.
         """
         how: Inference = inference or (self.family.default if self.family else Laplace())
-        if not isinstance(how, Exact | Nuts | Svi | Laplace):
+        if not isinstance(how, Exact | Nuts | Svi | Laplace | Ensemble):
             raise SettingError(
-                f"{self.label}: inference must be Exact(), Nuts(), Svi() or Laplace(), but {how!r} "
-                "came."
+                f"{self.label}: inference must be Exact(), Nuts(), Svi(), Laplace() or Ensemble(), "
+                f"but {how!r} came."
             )
-        rows = self._rows(history)
-        n, p = rows.x.shape
-        mean, moments = gram(rows.x, rows.w)
-        scaler = self._scaler(mean, moments, n, history)
-        card: ModelCard | None = None
-        losses: tuple[float, ...] = ()
-        if not isinstance(how, Exact):
-            card, fit = self._engine(rows, scaler, how, seed)
-            draws, quality, losses = fit.draws, fit.quality, tuple(map(float, fit.losses))
-        elif self.family is None:
-            raise ModelError(
-                f"{self.label}: Exact() needs a conjugate built-in law; use Laplace(), Nuts() "
-                "or Svi() for a custom model."
-            )
-        else:
-            draws, quality = self.family.exact(
-                scaler.moments_in(moments), n, rows.w.shape[1], how, stream(seed, "exact")
-            )
-        broken = [name for name, value in draws.items() if not np.isfinite(value).all()]
-        if broken:
-            raise ModelError(
-                f"{self.label}: draws of site {broken[0]!r} are not finite after {how!r}; rescale "
-                "the inputs, tighten the priors or try another engine."
-            )
+        data = self._data(history)
+        law = self._resolved(data)
+        card, fit = law.fit_data(data, how, seed)
         seen = history.s[history.seen]
         if np.isnan(seen).any():  # ten times slower than the plain ones
             contexts = np.stack([np.nanmean(seen, axis=0), np.nanstd(seen, axis=0)])
         else:
             contexts = np.stack([seen.mean(0), seen.std(0)])
+        record = FitRecord(
+            repr(how), int(seed), data.n, data.rows.dropped, fit.quality,
+            tuple(map(float, fit.losses)),
+        )  # fmt: skip
         return FittedLaw(
-            self, draws, card, scaler, GaussianInputs(mean[:p], moments[:p, :p] / n), contexts,
-            FitRecord(repr(how), int(seed), n, rows.dropped, quality, losses),
+            law, fit.draws, card, data.scaler, data.inputs, contexts, record,
             history.units, history.s_names, history.w_names,
         )  # fmt: skip
 
-    def _rows(self, history: History) -> Rows:
+    def fit_data(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
+        """Fit on rows in the law's own units, as :meth:`fit` does and simulated data need it."""
+        if self.family is not None:
+            card, fit = self.family.fit(data, how, seed)
+        elif isinstance(how, Exact | Ensemble):
+            raise ModelError(
+                f"{self.label}: {type(how).__name__}() needs a built-in law; use Laplace(), Nuts() "
+                "or Svi() for a custom model."
+            )
+        else:
+            model = self.model_for(data.x.shape[1], data.w_dim)
+            card, fit = run_model(model, data, how, seed, label=self.label, guide=self.guide)
+        broken = [name for name, value in fit.draws.items() if not np.isfinite(value).all()]
+        if broken:
+            raise ConvergenceError(
+                f"{self.label}: draws of site {broken[0]!r} are not finite after {how!r}; rescale "
+                "the inputs, tighten the priors or try another engine."
+            )
+        return card, fit
+
+    def _resolved(self, data: FitData) -> Law:
+        return self if self.family is None else replace(self, family=self.family.resolve(data))
+
+    def _data(self, history: History) -> FitData:
         if not isinstance(history, History):
             raise DataError(
                 f"{self.label}: a History was expected, {type(history).__name__} came; make one "
                 "with History.from_frame, and pass one part of a split."
             )
-        return history.rows(self.summary)
-
-    def _engine(self, rows: Rows, scaler: Scaler, how: Any, seed: int) -> tuple[ModelCard, Fit]:
-        import torch
-
-        from pulse_pyro._pyro.contract import check_model
-        from pulse_pyro._pyro.engines import Problem, run_engine
-
-        x, w = scaler.x_in(rows.x), scaler.w_in(rows.w)
-        model = self.model_for(x.shape[1], w.shape[1])
-        card = check_model(model, x, w, self.label)
-        short = self.family.reduced(x, w) if self.family is not None else None
-        args = () if short is not None else (torch.as_tensor(x), torch.as_tensor(w))
-        problem = Problem(short or model, args, card, self.label, self.guide)
-        return card, run_engine(problem, how, seed)
-
-    def _scaler(self, mean: Float1, moments: Float2, n: int, history: History) -> Scaler:
+        holes: Literal["", "x", "w"] = "x" if self.unseen == "learned" else ""
+        if wants(self.model, "seen"):
+            holes = "w"
+        data = FitData.raw(history.rows(self.summary, holes=holes))
         if self.family is None:  # a custom model states its priors in the units of the data
-            return Scaler.raw(len(mean) - len(history.w_names), len(history.w_names))
+            return data
         filters = [name.rstrip("0123456789") for name in self.summary.names]
-        kinds = [f"{s}.{part}" for part in filters for s in history.s_names]
-        return Scaler.standard(mean, moments, n, kinds)
+        return data.standardised([f"{s}.{part}" for part in filters for s in history.s_names])

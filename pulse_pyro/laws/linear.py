@@ -8,12 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pulse_pyro._pyro.inference import Exact, Inference, Laplace
-from pulse_pyro.arrays import Float, Float2
+from pulse_pyro._pyro.card import ModelCard
+from pulse_pyro._pyro.fit import Fit
+from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace
+from pulse_pyro.arrays import Float
 from pulse_pyro.errors import ModelError, SettingError
-from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.data import FitData, run_model
+from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.linear_exact import RANK, Conjugate, Flat, LinearKernel, exact_draws
 from pulse_pyro.laws.linear_model import linear_model, reduced_model
+from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Lags, Summary
 
 Noise = Literal["normal", "student_t"]
@@ -70,25 +74,39 @@ class LinearFamily:
         """Return the Pyro model."""
         return linear_model(p, w_dim, self._proper(), self.noise == "student_t")
 
-    def exact(
-        self, moments: Float2, n: int, w_dim: int, how: Exact, rng: np.random.Generator
-    ) -> tuple[dict[str, Float], dict[str, float]]:
-        """Draw from the conjugate posterior; for Flat, count the directions it is improper in."""
+    @property
+    def unseen(self) -> Unseen:
+        """Unseen inputs are conditioned on, exactly: the mean is affine in x."""
+        return "conditioned on"
+
+    def resolve(self, data: FitData) -> LinearFamily:
+        """Nothing depends on the data."""
+        return self
+
+    def fit(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
+        """Draw from the conjugate posterior, or run an engine on the sufficient statistics."""
+        if isinstance(how, Exact):
+            return None, self._exact(data, how, stream(seed, "exact"))
+        if isinstance(how, Ensemble):
+            raise ModelError("linear_lags: Ensemble() trains networks; use Exact() or Laplace().")
+        model = self.model(data.x.shape[1], data.w_dim)
+        normal = self.noise == "normal"
+        short = reduced_model(data.x, data.w, self._proper()) if normal else None
+        return run_model(model, data, how, seed, label="linear_lags", short=short)
+
+    def _exact(self, data: FitData, how: Exact, rng: np.random.Generator) -> Fit:
         if self.noise != "normal":
             raise ModelError(
                 "linear_lags: Exact() exists for normal noise only; for student_t use Laplace(), "
                 "Nuts() or Svi()."
             )
-        draws = exact_draws(moments, n, w_dim, self.prior, how.draws, rng)
-        p = len(moments) - w_dim
+        full = data.full
+        draws = exact_draws(full, data.w_dim, self.prior, how.draws, rng)
         if not isinstance(self.prior, Flat):
-            return draws, {}
-        rank = int(np.linalg.matrix_rank(moments[:p, :p], rtol=RANK, hermitian=True))
-        return draws, {"improper": float(p - rank)}
-
-    def reduced(self, x: Float2, w: Float2) -> Callable[[], Any] | None:
-        """Gaussian likelihood through sufficient statistics."""
-        return reduced_model(x, w, self._proper()) if self.noise == "normal" else None
+            return Fit(draws, {})
+        p = len(full) - 1 - data.w_dim
+        rank = int(np.linalg.matrix_rank(full[1 : 1 + p, 1 : 1 + p], rtol=RANK, hermitian=True))
+        return Fit(draws, {"improper": float(p - rank)})
 
     def kernel(self, draws: Mapping[str, Float]) -> LinearKernel:
         """NumPy prediction."""

@@ -71,18 +71,15 @@ def gram(x: Float2, w: Float2) -> tuple[Float1, Float2]:
 
 
 def exact_draws(
-    moments: Float2, n: int, w_dim: int, prior: Conjugate | Flat, draws: int,
-    rng: np.random.Generator,
-) -> dict[str, Float3]:  # fmt: skip
-    """Draw from the posterior given the Gram matrix of standardised, centred [x, w] rows.
+    full: Float2, w_dim: int, prior: Conjugate | Flat, draws: int, rng: np.random.Generator
+) -> dict[str, Float3]:
+    """Draw from the posterior given the Gram matrix of (1, x, w) over the rows.
 
     Returns coef (draws, 1 + p, w_dim), variance (draws, w_dim) and, for several W, link
     (draws, w_dim (w_dim - 1) / 2), the rows of g below the diagonal. Draws are shifted so that
     their average regression of w on x is the exact posterior mean.
     """
-    p = len(moments) - w_dim
-    full = np.zeros((1 + p + w_dim, 1 + p + w_dim))
-    full[0, 0], full[1:, 1:] = n, moments
+    p, n = len(full) - w_dim - 1, round(full[0, 0])
     flat = isinstance(prior, Flat)
     psi = 0.0 if isinstance(prior, Flat) else prior.residual**2
     precision = np.zeros(1 + p + w_dim)
@@ -153,6 +150,11 @@ class LinearKernel:
         self.factor = np.linalg.solve(mix, scale)  # noise = factor @ standard noise
         excess = draws.get("df_excess")
         self.df: Float1 | None = None if excess is None else 2.0 + np.asarray(excess)
+
+    def mean(self, x: Float2) -> Float2:
+        """Return E[w | x]: (n, w_dim)."""
+        out: Float2 = self.mean_coef[0] + x @ self.mean_coef[1:]
+        return out
 
     def mean_draws(self, x: Float2, index: Int) -> Float3:
         """Return E[w | x, draw]: (len(index), n, w_dim)."""

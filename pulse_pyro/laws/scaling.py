@@ -45,11 +45,6 @@ class Scaler:
         scale = np.where(scale > 1e-10 * (np.abs(mean) + 1e-300), scale, 1.0)
         return cls(mean[:p], scale[:p], mean[p:], scale[p:])
 
-    def moments_in(self, moments: Float2) -> Float2:
-        """Gram matrix of centred raw rows [x, w] to model units."""
-        scale = np.concatenate([self.x_scale, self.w_scale])
-        return moments / np.outer(scale, scale)
-
     def x_in(self, x: Float2) -> Float2:
         """Raw to model units."""
         return (x - self.x_mean) / self.x_scale
@@ -87,14 +82,19 @@ class GaussianInputs:
 
     def draw(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         """Return ``size`` completions of x (n, p), missing entries drawn given the seen ones."""
+        return self.complete(x, rng.standard_normal((size, *x.shape)))
+
+    def complete(self, x: Float2, noise: Float3) -> Float3:
+        """Return completions of x (n, p) made with standard normal noise (size, n or 1, p)."""
         hole = np.isnan(x)
+        size = len(noise)
         out = np.broadcast_to(x, (size, *x.shape)).copy()
         for rows, gain, left in self._patterns(hole):
             both = hole[rows][:, :, None] & hole[rows][:, None, :]
             value, vector = np.linalg.eigh(np.where(both, left, 0.0))
             root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
-            noise = rng.standard_normal((size, len(rows), x.shape[1]))
-            moved = np.where(hole[rows], np.einsum("nij,mnj->mni", root, noise), 0.0)
+            own = noise if noise.shape[1] == 1 else noise[:, rows]
+            moved = np.where(hole[rows], np.einsum("nij,mnj->mni", root, own), 0.0)
             out[:, rows] = self._guess(x[rows], hole[rows], gain) + moved
         return out
 

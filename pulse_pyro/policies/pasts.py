@@ -1,4 +1,4 @@
-"""The recent past of S of every unit, as much of it as a law looks at."""
+"""The past of S of every unit, as much of it as a law needs."""
 
 from typing import Any
 
@@ -7,33 +7,32 @@ from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Float
 from pulse_pyro.errors import DataError
+from pulse_pyro.laws.follow import Follower, OnlineLaw
 
 
 class Pasts:
-    """Rolling windows by unit: (memory, s_dim), or (arms, memory, s_dim) with a context per arm.
+    """What has been seen of every unit: one follower of its series, or one per arm."""
 
-    Rows before a unit's first are NaN: not seen.
-    """
+    def __init__(self, law: OnlineLaw, arms: int) -> None:
+        self.law, self.names, self.arms = law, law.s_names, arms
+        self.units: dict[str, list[Follower]] = {}
 
-    def __init__(self, names: tuple[str, ...], arms: int, memory: int) -> None:
-        self.names, self.arms, self.memory = names, arms, memory
-        self.rows: dict[str, Float] = {}
-
-    def push(self, seen: ArrayLike, unit: str) -> Float:
-        """Append S_t, (s_dim,) or (arms, s_dim), and return the unit's window, newest row last.
+    def push(self, seen: ArrayLike, unit: str) -> list[Follower]:
+        """Take in S_t, (s_dim,) or (arms, s_dim), and return the unit's follower, or one per arm.
 
         A labelled pandas Series is read by its labels. What does not fit is refused, and nothing
-        is appended.
+        is taken in.
         """
         s = self._row(seen)
-        past = self.rows.get(unit)
+        rows = s[None] if s.ndim == 1 else s
+        past = self.units.get(unit)
         if past is None:
-            past = np.full((*s.shape[:-1], self.memory, len(self.names)), np.nan)
-        if past.ndim != s.ndim + 1:
+            past = [self.law.follow() for _ in rows]
+        if len(past) != len(rows):
             raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
-        past[..., :-1, :] = past[..., 1:, :]
-        past[..., -1, :] = s
-        self.rows[unit] = past
+        for one, row in zip(past, rows, strict=True):
+            one.push(row)
+        self.units[unit] = past
         return past
 
     def _row(self, seen: Any) -> Float:

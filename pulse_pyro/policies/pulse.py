@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, whole
 from pulse_pyro.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.laws.follow import Follower, OnlineLaw
 from pulse_pyro.policies import kernels
 from pulse_pyro.policies.linear import (
     NO_ERROR,
@@ -53,11 +53,11 @@ class PulseUCB:
     """
 
     def __init__(
-        self, law: FittedLaw, features: Features, radius: Radius, *, ridge: float = 1.0,
+        self, law: OnlineLaw, features: Features, radius: Radius, *, ridge: float = 1.0,
         size: int = 256, seed: int = 0,
     ) -> None:  # fmt: skip
         for name, value, kind, hint in (
-            ("law", law, FittedLaw, "fit it first: law.fit(history, seed=0)"),
+            ("law", law, OnlineLaw, "fit it first: law.fit(history, seed=0)"),
             ("features", features, Features, "Features(fn, actions, names)"),
             ("radius", radius, Radius, "constant(2.0), paper(...) or corrected(...)"),
         ):
@@ -71,7 +71,7 @@ class PulseUCB:
         self._rng = stream(seed, "pulse")
         self._state = init(len(features.names), ridge, (1,))
         self._params = radius.array
-        self._pasts = Pasts(law.s_names, features.actions, law.law.summary.memory)
+        self._pasts = Pasts(law, features.actions)
         self._open: dict[int, Decision] = {}
         self._issued = 0
         self._affine: bool | None = None
@@ -94,7 +94,7 @@ class PulseUCB:
         )
         return (
             f"PulseUCB: {int(state.rounds)} rewards learned, {len(self._open)} pending, "
-            f"{len(self._pasts.rows)} units, {self.radius!r}\n  theta: {theta[:200]}"
+            f"{len(self._pasts.units)} units, {self.radius!r}\n  theta: {theta[:200]}"
         )
 
     @property
@@ -196,16 +196,16 @@ class PulseUCB:
         for decision in decisions:
             self._open.pop(decision.id if isinstance(decision, Decision) else int(decision), None)
 
-    def _expected(self, past: Float, arms: list[int]) -> Float:
+    def _expected(self, past: list[Follower], arms: list[int]) -> Float:
         """Fill phihat, (1, 1, K, d), of these arms for the last row of the past; NaN elsewhere."""
         if len(arms) < self.features.actions:
             self._x[:] = np.nan
         if self._affine is None and arms:
-            first = past if past.ndim == 2 else past[arms[0]]
-            w = self.law.sample_now(first, PROBES, rng=stream(0, "affine"))
-            if not (np.isfinite(first[-1]).all() and np.isfinite(w).all()):
+            first = past[0] if len(past) == 1 else past[arms[0]]
+            w = first.sample(PROBES, stream(0, "affine"))
+            if not (np.isfinite(first.now).all() and np.isfinite(w).all()):
                 return self._fill(past, arms, affine=False)  # judge on a round that is seen
-            affine = self.features.affine_in_w(self._contexts(first[-1]), w)
+            affine = self.features.affine_in_w(self._contexts(first.now), w)
             self._affine = affine and self.law.exact_mean
         return self._fill(past, arms, bool(self._affine))
 
@@ -216,27 +216,21 @@ class PulseUCB:
         rows[0] = now
         return rows
 
-    def _fill(self, past: Float, arms: list[int], affine: bool) -> Float:
+    def _fill(self, past: list[Follower], arms: list[int], affine: bool) -> Float:
         w: Float2 | None = None
         start = None if affine else self._rng.bit_generator.state
         for a in arms:
-            own: Float2 = past if past.ndim == 2 else past[a]
-            if w is None or past.ndim == 3:
+            own = past[0] if len(past) == 1 else past[a]
+            if w is None or len(past) > 1:
                 if start is not None:  # arms with contexts of their own share one set of noise
                     self._rng.bit_generator.state = start
-                w = self._law_now(own, affine)
+                w = own.mean()[None] if affine else own.sample(self._size, self._rng)
+            s = own.now[None]
             if len(w) == 1:  # exact; the kernel notices what is not finite
-                self._x[0, 0, a] = self.features.unchecked(own[-1:], w, a)[0]
+                self._x[0, 0, a] = self.features.unchecked(s, w, a)[0]
             else:
-                s = np.repeat(own[-1:], len(w), axis=0)
-                self._x[0, 0, a] = self.features(s, w, a).mean(0)
+                self._x[0, 0, a] = self.features(np.repeat(s, len(w), axis=0), w, a).mean(0)
         return self._x
-
-    def _law_now(self, past: Float2, affine: bool) -> Float2:
-        """Return E[W_t], (1, w_dim), or draws of W_t, (size, w_dim)."""
-        if affine:
-            return self.law.mean_now(past)[None]
-        return self.law.sample_now(past, self._size, rng=self._rng)
 
     def _mask(self, allowed: ArrayLike) -> Bool:
         mask = np.asarray(allowed)
@@ -267,7 +261,6 @@ class PulseUCB:
             where = f"feature {self.features.names[j]!r} of arm {arm} is {x[0, 0, arm, j]}"
         return FeatureError(
             f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}; was all "
-            f"of S it needs seen (the law looks back {self.law.law.summary.memory} rows), and is "
-            "fn finite there? Nothing was learned; S_t was taken in, do not pass it again; the "
-            "next round can be played as usual."
+            "of S that the law needs seen, and is fn finite there? Nothing was learned; S_t was "
+            "taken in, do not pass it again; the next round can be played as usual."
         )

@@ -1,14 +1,14 @@
 """The exact fit of 100,000 rows by 20 lags against the normal equations on the same arrays."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 
 from pulse_pyro._pyro.inference import Exact
 from pulse_pyro.history import History
+from pulse_pyro.laws.data import FitData
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.laws.linear_exact import gram
-from pulse_pyro.seeds import stream
 from tests.benchmarks.timing import best_of
 
 LAGS, UNITS, ROWS = 20, 100, 1000
@@ -35,8 +35,8 @@ def normal_equations():
 
 
 def exact():
-    _, moments = gram(X, Y)
-    return LAW.family.exact(moments, len(X), 1, Exact(), stream(0, "exact"))[0]
+    data = FitData.raw(replace(DATA, x=X, w=Y))
+    return LAW.family.fit(data, Exact(), 0)[1].draws
 
 
 def whole():

@@ -1,0 +1,136 @@
+"""The rows a law is fitted on, in its own units, and how they reach an engine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulse_pyro.arrays import Float1, Float2, Int
+from pulse_pyro.history import Rows
+from pulse_pyro.laws.linear_exact import gram
+from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+
+if TYPE_CHECKING:
+    from pulse_pyro._pyro.card import ModelCard
+    from pulse_pyro._pyro.fit import Fit
+    from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
+
+EXTRAS = ("unit", "seen")  # what a model may ask for beside x and w, by naming it
+
+
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """Rows of an archive, their moments, and the units the law works in.
+
+    mean : (p + w_dim,) raw column means of [x, w]; moments : their centred Gram matrix.
+    """
+
+    rows: Rows
+    mean: Float1
+    moments: Float2
+    scaler: Scaler
+
+    @classmethod
+    def raw(cls, rows: Rows) -> FitData:
+        """Take rows in their own units. Where rows have holes, moments are of the complete ones."""
+        x, w = rows.x, rows.w
+        mean, moments = gram(x, w)
+        if np.isnan(mean).any():
+            whole = ~(np.isnan(x.sum(-1)) | np.isnan(w.sum(-1)))
+            x, w = (x[whole], w[whole]) if whole.sum() > 1 else _mean_filled(x, w)
+            mean, moments = gram(x, w)
+            moments *= len(rows.x) / len(x)
+        return cls(rows, mean, moments, Scaler.raw(x.shape[1], w.shape[1]))
+
+    def standardised(self, kinds: list[str]) -> FitData:
+        """Change to standard units; columns of x of one kind share one scale."""
+        return replace(self, scaler=Scaler.standard(self.mean, self.moments, self.n, kinds))
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.rows.x)
+
+    @property
+    def w_dim(self) -> int:
+        """Columns of w."""
+        return int(self.rows.w.shape[1])
+
+    @cached_property
+    def x(self) -> Float2:
+        """(n, p) in the law's units."""
+        return self.scaler.x_in(self.rows.x)
+
+    @cached_property
+    def w(self) -> Float2:
+        """(n, w_dim) in the law's units."""
+        return self.scaler.w_in(self.rows.w)
+
+    @property
+    def unit(self) -> Int:
+        """(n,) units of the rows, numbered 0, 1, ... without gaps."""
+        return np.unique(self.rows.unit, return_inverse=True)[1]
+
+    @property
+    def full(self) -> Float2:
+        """Gram matrix of (1, x, w) in the law's units, (1 + p + w_dim, 1 + p + w_dim)."""
+        scaler = self.scaler
+        scale = np.concatenate([scaler.x_scale, scaler.w_scale])
+        mean = (self.mean - np.concatenate([scaler.x_mean, scaler.w_mean])) / scale
+        ones = np.concatenate([[1.0], mean])
+        out = self.n * np.outer(ones, ones)
+        out[1:, 1:] += self.moments / np.outer(scale, scale)
+        return out
+
+    @property
+    def inputs(self) -> GaussianInputs:
+        """Mean and covariance of the raw inputs."""
+        p = self.rows.x.shape[1]
+        return GaussianInputs(self.mean[:p], self.moments[:p, :p] / self.n)
+
+
+def _mean_filled(x: Float2, w: Float2) -> tuple[Float2, Float2]:
+    """Fill holes by column means: moments for want of complete rows."""
+    full = []
+    for part in (x, w):
+        seen = ~np.isnan(part)
+        mean = np.where(seen, part, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
+        full.append(np.where(seen, part, mean))
+    return full[0], full[1]
+
+
+def wants(model: Callable[..., Any] | None, name: str) -> bool:
+    """Tell whether a model asks for ``unit`` or ``seen`` by naming it as a parameter."""
+    try:
+        return model is not None and name in inspect.signature(model).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def run_model(
+    model: Callable[..., Any], data: FitData, how: Nuts | Svi | Laplace, seed: int, *,
+    label: str, guide: Callable[..., Any] | None = None, short: Callable[[], Any] | None = None,
+) -> tuple[ModelCard, Fit]:  # fmt: skip
+    """Check a Pyro model on the rows and fit it; ``short`` is the same posterior without rows."""
+    import torch
+
+    from pulse_pyro._pyro.contract import check_model
+    from pulse_pyro._pyro.engines import Problem, run_engine
+
+    card = check_model(model, data.x, data.w, label)
+    if short is not None:
+        return card, run_engine(Problem(short, (), card, label, guide), how, seed)
+    extras: dict[str, Any] = {}
+    if wants(model, "unit"):
+        extras["unit"] = torch.as_tensor(data.unit)
+    w = data.w
+    if wants(model, "seen"):
+        extras["seen"] = torch.as_tensor(~np.isnan(w))
+        w = np.nan_to_num(w)
+    args = (torch.as_tensor(data.x), torch.as_tensor(w))
+    return card, run_engine(Problem(partial(model, **extras), args, card, label, guide), how, seed)

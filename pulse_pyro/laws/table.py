@@ -1,0 +1,54 @@
+"""The posterior of a fitted law as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pulse_pyro.arrays import Float1
+from pulse_pyro.laws.linear_exact import LinearKernel
+
+if TYPE_CHECKING:
+    from pulse_pyro.laws.fitted import FittedLaw
+
+MOST = 1000  # scalars a table lists
+
+
+def parameters(fitted: FittedLaw) -> pd.DataFrame:
+    """Return posterior mean and sd of the parameters.
+
+    For a linear law the regression of W on the summary, in the data's units; otherwise every
+    scalar of every site, in the law's own units (the first 1,000 where there are more).
+    """
+    kernel = fitted.kernel
+    rows = _regression(fitted, kernel) if isinstance(kernel, LinearKernel) else _scalars(fitted)
+    frame = pd.DataFrame([(name, v.mean(), v.std()) for name, v in rows.items()])
+    return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
+
+
+def _regression(fitted: FittedLaw, kernel: LinearKernel) -> dict[str, Float1]:
+    """Draws of slopes, intercepts and residual sds, by name, in the data's units."""
+    scaler = fitted.scaler
+    slope = kernel.coef[:, 1:] * scaler.w_scale / scaler.x_scale[:, None]
+    level = scaler.w_out(kernel.coef[:, 0]) - np.einsum("p,mpq->mq", scaler.x_mean, slope)
+    spread = np.sqrt((kernel.factor**2).sum(-1)) * scaler.w_scale
+    inputs = [f"{s}.{part}" for part in fitted.summary.names for s in fitted.s_names]
+    rows: dict[str, Float1] = {}
+    for j, w in enumerate(fitted.w_names):
+        rows[f"{w} ~ 1"] = level[:, j]
+        rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(inputs)}
+        rows[f"{w} noise scale"] = spread[:, j]
+    return rows
+
+
+def _scalars(fitted: FittedLaw) -> dict[str, Float1]:
+    rows: dict[str, Float1] = {}
+    for name, value in sorted(fitted.draws.items(), key=lambda item: item[1].size):
+        for at in np.ndindex(value.shape[1:]):
+            if len(rows) == MOST:
+                return rows
+            label = f"{name}[{','.join(map(str, at))}]" if at else name
+            rows[label] = value[(slice(None), *at)]
+    return rows
