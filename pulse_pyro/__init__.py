@@ -7,16 +7,20 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "errors": "PulseError DataError ModelError FeatureError SettingError RewardError LeakageError "
-    "BundleError",
+    "errors": "PulseError DataError ModelError ConvergenceError FeatureError SettingError "
+    "RewardError LeakageError BundleError",
     "history": "History Rows",
     "summary": "Lags Window Identity Stack Summary",
     "features": "Features Expectation ConditionalLaw expected_features",
-    "_pyro.inference": "Exact Nuts Svi Laplace",
+    "_pyro.inference": "Exact Nuts Svi Laplace Ensemble",
     "_pyro.card": "ModelCard",
     "laws.law": "Law",
     "laws.fitted": "FittedLaw",
     "laws.linear": "linear_lags",
+    "laws.gp": "gaussian_process",
+    "laws.neural": "neural_density",
+    "laws.state_space": "state_space",
+    "laws.fitted_state_space": "FittedStateSpace",
     "laws.linear_exact": "Conjugate Flat",
     "bundle": "save_law load_law",
     "diagnostics": "Check Diagnostics diagnose",

@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ import numpy as np
 from pulse_pyro._pyro.card import ModelCard, Site
 from pulse_pyro.arrays import Float
 from pulse_pyro.errors import BundleError, PulseError
+from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.fitted_state_space import FittedStateSpace
 from pulse_pyro.laws.law import Law
-from pulse_pyro.laws.linear import LinearFamily
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
-from pulse_pyro.summary import Identity, Lags, Stack, Summary, Window
+from pulse_pyro.laws.specs import family_from, summary_from, summary_spec
 
 FORMAT = 1
+SETTLED = ("box", "masked")
 PARTS = ("x_mean", "x_scale", "w_mean", "w_scale", "input_mean", "input_cov", "contexts")
-REDUCTIONS = ("mean", "median", "sum", "min", "max", "std", "var", "ptp",
-              "nanmean", "nanmedian", "nansum", "nanmin", "nanmax", "nanstd", "nanvar")  # fmt: skip
 
 
 def save_law(fitted: FittedLaw, path: str | Path) -> Path:
@@ -62,7 +62,7 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         "format": FORMAT,
         "law": family.spec() if family is not None else {"family": "custom"},
         "name": fitted.law.name,
-        "summary": _summary_spec(fitted.law.summary),
+        "summary": summary_spec(fitted.law.summary),
         "card": None if fitted.card is None else asdict(fitted.card),
         "record": asdict(fitted.record),
         "fit_units": fitted.fit_units,
@@ -113,7 +113,8 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     inputs = GaussianInputs(arrays["input_mean"], arrays["input_cov"])
     draws = {name[5:]: value for name, value in arrays.items() if name.startswith("draw.")}
     record = FitRecord(**{**manifest["record"], "losses": tuple(manifest["record"]["losses"])})
-    fitted = FittedLaw(
+    kind = FittedStateSpace if isinstance(law.summary, Filtered) else FittedLaw
+    fitted = kind(
         law, draws, card, scaler, inputs, arrays["contexts"], record,
         tuple(manifest["fit_units"]), tuple(manifest["s_names"]), tuple(manifest["w_names"]),
     )  # fmt: skip
@@ -166,7 +167,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Float]]:
 
 
 def _law(manifest: dict[str, Any], model: Law | None, path: Path) -> Law:
-    summary = _summary_from(manifest["summary"])
+    summary = summary_from(manifest["summary"])
     spec = manifest["law"]
     if model is None:
         if spec["family"] == "custom" or summary is None:
@@ -175,47 +176,20 @@ def _law(manifest: dict[str, Any], model: Law | None, path: Path) -> Law:
                 f"load_law: {path} holds a custom {what}; pass the Law it was made with: "
                 "load_law(path, model=law)."
             )
-        return Law(None, summary, manifest["name"], family=LinearFamily.from_spec(spec))
+        return Law(None, summary, manifest["name"], family=family_from(spec))
     if not isinstance(model, Law):
         raise BundleError(
             f"load_law: model must be the Law it was made with, Law(model, summary), but "
             f"{type(model).__name__} came."
         )
     kept = model.family.spec() if model.family is not None else {"family": "custom"}
-    if kept != spec or _summary_spec(model.summary) != manifest["summary"]:
+    settled = {name: spec.get(name) for name in SETTLED if name in kept}  # by the data, at the fit
+    if kept | settled != spec or summary_spec(model.summary) != manifest["summary"]:
         raise BundleError(
             f"load_law: {path} was made with law {spec} on {manifest['summary']}, but the law "
-            f"passed is {kept} on {_summary_spec(model.summary)}."
+            f"passed is {kept} on {summary_spec(model.summary)}."
         )
-    return model
-
-
-def _summary_spec(summary: Summary) -> dict[str, Any]:
-    if isinstance(summary, Lags):
-        return {"kind": "Lags", "count": summary.count, "start": summary.start}
-    if isinstance(summary, Identity):
-        return {"kind": "Identity"}
-    if isinstance(summary, Stack):
-        return {"kind": "Stack", "parts": [_summary_spec(part) for part in summary.parts]}
-    if isinstance(summary, Window):
-        known = [name for name in REDUCTIONS if getattr(np, name) is summary.fn]
-        if known:
-            return {"kind": "Window", "count": summary.count, "fn": known[0]}
-    return {"kind": "custom", "names": list(summary.names), "memory": summary.memory}
-
-
-def _summary_from(spec: dict[str, Any]) -> Summary | None:
-    if spec["kind"] == "Lags":
-        return Lags(spec["count"], spec["start"])
-    if spec["kind"] == "Identity":
-        return Identity()
-    if spec["kind"] == "Window" and spec["fn"] in REDUCTIONS:
-        return Window(spec["count"], getattr(np, spec["fn"]))
-    if spec["kind"] == "Stack":
-        parts = [_summary_from(part) for part in spec["parts"]]
-        found = [part for part in parts if part is not None]
-        return Stack(*found) if len(found) == len(parts) else None
-    return None
+    return model if model.family is None else replace(model, family=family_from(spec))
 
 
 def _card(saved: dict[str, Any]) -> ModelCard:

@@ -215,14 +215,17 @@ class FittedLaw:
             past = np.concatenate([np.full((short, past.shape[1]), np.nan), past])
         return self.law.summary.last(past)
 
-    def _inputs(self, s: Float3) -> Float2:
+    def _series(self, s: Float3) -> Float3:
         s = np.asarray(s, dtype=np.float64)
         if s.ndim != 3 or s.shape[-1] != len(self.s_names):
             raise DataError(
                 f"{self.law.label}: s must be (batch, time, {len(self.s_names)}) with columns "
                 f"{self.s_names}, but its shape is {s.shape}."
             )
-        x = self.law.summary(s)
+        return s
+
+    def _inputs(self, s: Float3) -> Float2:
+        x = self.law.summary(self._series(s))
         return x.reshape(-1, x.shape[-1])
 
     def _pick(self, size: int, rng: np.random.Generator) -> Int:

@@ -71,15 +71,18 @@ def gram(x: Float2, w: Float2) -> tuple[Float1, Float2]:
 
 
 def exact_draws(
-    full: Float2, w_dim: int, prior: Conjugate | Flat, draws: int, rng: np.random.Generator
-) -> dict[str, Float3]:
-    """Draw from the posterior given the Gram matrix of (1, x, w) over the rows.
+    full: Float2, w_dim: int, prior: Conjugate | Flat, draws: int, rng: np.random.Generator,
+    n: int | None = None,
+) -> dict[str, Float3]:  # fmt: skip
+    """Draw from the posterior given the Gram matrix of (1, x, w) over n rows.
+
+    n is read off the Gram matrix unless its rows are weighted.
 
     Returns coef (draws, 1 + p, w_dim), variance (draws, w_dim) and, for several W, link
     (draws, w_dim (w_dim - 1) / 2), the rows of g below the diagonal. Draws are shifted so that
     their average regression of w on x is the exact posterior mean.
     """
-    p, n = len(full) - w_dim - 1, round(full[0, 0])
+    p, n = len(full) - w_dim - 1, n or round(full[0, 0])
     flat = isinstance(prior, Flat)
     psi = 0.0 if isinstance(prior, Flat) else prior.residual**2
     precision = np.zeros(1 + p + w_dim)

@@ -49,32 +49,40 @@ def _mix(link: Any, w_dim: int) -> Any:
     return torch.eye(w_dim) - lower
 
 
+def observe_linear(z: Any, w: Any, coef: Any, link: Any, variance: Any, df: Any = None) -> None:
+    """Sample site w: T w = coef' (1, z) + sqrt(variance) noise, for z (n, q), in plate rows."""
+    import pyro
+    import pyro.distributions as dist
+    import torch
+
+    mix = _mix(link, variance.shape[-1])
+    structural = coef[..., 0, :] + (z.unsqueeze(-2) @ coef[..., 1:, :]).squeeze(-2)
+    loc = torch.linalg.solve_triangular(
+        mix, structural.unsqueeze(-1), upper=False, unitriangular=True
+    ).squeeze(-1)
+    tril = torch.linalg.solve_triangular(
+        mix, torch.diag_embed(variance.sqrt()), upper=False, unitriangular=True
+    )
+    with pyro.plate("rows", z.shape[-2], dim=-1):
+        if df is None:
+            law: Any = dist.MultivariateNormal(loc, scale_tril=tril)
+        else:
+            law = dist.MultivariateStudentT(df, loc, tril)
+        pyro.sample("w", law, obs=w)
+
+
 def linear_model(p: int, w_dim: int, prior: Conjugate, student: bool) -> Callable[..., None]:
     """Return model(x, w=None) for x (n, p) and w (n, w_dim) in standardised units."""
 
     def model(x: Any, w: Any = None) -> None:
         import pyro
         import pyro.distributions as dist
-        import torch
 
         coef, link, variance = _priors(p, w_dim, prior)
         df = None
         if student:
             df = 2.0 + pyro.sample("df_excess", dist.Gamma(DF_SHAPE, DF_RATE))
-        mix = _mix(link, w_dim)
-        structural = coef[..., 0, :] + (x.unsqueeze(-2) @ coef[..., 1:, :]).squeeze(-2)
-        loc = torch.linalg.solve_triangular(
-            mix, structural.unsqueeze(-1), upper=False, unitriangular=True
-        ).squeeze(-1)
-        tril = torch.linalg.solve_triangular(
-            mix, torch.diag_embed(variance.sqrt()), upper=False, unitriangular=True
-        )
-        with pyro.plate("rows", x.shape[-2], dim=-1):
-            if df is None:
-                law: Any = dist.MultivariateNormal(loc, scale_tril=tril)
-            else:
-                law = dist.MultivariateStudentT(df, loc, tril)
-            pyro.sample("w", law, obs=w)
+        observe_linear(x, w, coef, link, variance, df)
 
     return model
 

@@ -1,0 +1,138 @@
+"""The Gaussian process law as a Pyro model, and its posterior with the weights integrated out.
+
+In standardised units, for coordinate j of w,
+
+    w_j = b_0 + b'x + f_j(x) + sum_{k<j} g_jk w_k + sqrt(v_j) noise,
+
+with f_j in the Hilbert-space basis. Given amplitude, length scales and v_j this is a conjugate
+regression on the columns (1, x, phi, w_1, ..., w_{j-1}), so only those few parameters need an
+engine: the weights follow in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pulse_pyro.arrays import Float, Float2, Float3
+from pulse_pyro.laws.hilbert import Hilbert
+from pulse_pyro.laws.linear_model import observe_linear
+
+FIXED = 3.0  # prior sd of intercept, slopes and links
+AMPLITUDE, LENGTH, VARIANCE = (-0.5, 1.0), (0.0, 0.7), (-2.0, 2.0)  # log-normal priors
+DISTINCT = 64  # parameter draws whose weights are drawn apart where the basis is large
+
+
+def _parameters(basis: Hilbert, w_dim: int) -> tuple[Any, Any, Any]:
+    """Sample amplitude (w_dim, processes), length (w_dim, p) and variance (w_dim,)."""
+    import pyro
+    import pyro.distributions as dist
+
+    def positive(name: str, prior: tuple[float, float], *shape: int) -> Any:
+        law = dist.LogNormal(*prior).expand(list(shape)).to_event(len(shape))
+        return pyro.sample(name, law)
+
+    return (
+        positive("amplitude", AMPLITUDE, w_dim, basis.processes),
+        positive("length", LENGTH, w_dim, basis.p),
+        positive("variance", VARIANCE, w_dim),
+    )
+
+
+def _prior_sd(basis: Hilbert, amplitude: Any, length: Any, ops: Any) -> Any:
+    """Prior sd of the columns (1, x, phi): (..., 1 + p + M)."""
+    weights = basis.spread(amplitude, length, ops)
+    shape = (*weights.shape[:-1], 1 + basis.p)
+    return ops.concatenate([ops.full(shape, FIXED), weights], -1)
+
+
+def gp_model(basis: Hilbert, w_dim: int) -> Callable[..., None]:
+    """Return model(x, w=None) for x (n, p) and w (n, w_dim) in standardised units."""
+
+    def model(x: Any, w: Any = None) -> None:
+        import pyro
+        import pyro.distributions as dist
+        import torch
+
+        amplitude, length, variance = _parameters(basis, w_dim)
+        sd = _prior_sd(basis, amplitude, length, torch)
+        coef = pyro.sample("coef", dist.Normal(0.0, sd.transpose(-1, -2)).to_event(2))
+        link = None
+        if w_dim > 1:
+            wide = torch.full((w_dim * (w_dim - 1) // 2,), FIXED)
+            link = pyro.sample("link", dist.Normal(0.0, wide).to_event(1))
+        z = torch.as_tensor(basis.design(x.numpy()))
+        observe_linear(z, w, coef, link, variance)
+
+    return model
+
+
+def marginal_model(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[], None]:
+    """Return the posterior of amplitude, length and variance given the Gram matrix.
+
+    log p(w_j | ...) = -1/2 (n log 2 pi + (n - m) log v + log det A + (y'y - r' A^-1 r) / v) with
+    A = v I + D G D, r = D Z'y, D the prior sds and G, Z'y, y'y blocks of the Gram matrix.
+    """
+    import torch
+
+    full = torch.as_tensor(gram)
+    n, base = float(gram[0, 0]), len(gram) - w_dim
+
+    def model() -> None:
+        import pyro
+
+        amplitude, length, variance = _parameters(basis, w_dim)
+        prior = _prior_sd(basis, amplitude, length, torch)
+        total = torch.zeros(())
+        for j in range(w_dim):
+            m, v = base + j, variance[j]
+            sd = torch.cat([prior[j], torch.full((j,), FIXED)])
+            inner = sd[:, None] * full[:m, :m] * sd + v * torch.eye(m)
+            factor = torch.linalg.cholesky(inner)
+            right = torch.linalg.solve_triangular(factor, (sd * full[:m, m])[:, None], upper=False)
+            quadratic = (full[m, m] - (right**2).sum()) / v
+            log_det = (n - m) * v.log() + 2.0 * factor.diagonal().log().sum()
+            total = total - 0.5 * (n * math.log(2 * math.pi) + log_det + quadratic)
+        pyro.factor("marginal", total)
+
+    return model
+
+
+def draw_weights(
+    basis: Hilbert, gram: Float2, draws: Mapping[str, Float], rng: np.random.Generator
+) -> dict[str, Float3]:
+    """Return coef (draws, 1 + p + M, w_dim) and link, drawn given the other parameters.
+
+    Their average is shifted to the average of the conditional means, which has less Monte Carlo
+    error. Where the basis is large, at most 64 parameter draws are used, in turn.
+    """
+    variance = draws["variance"]
+    count, w_dim = variance.shape
+    base = len(gram) - w_dim
+    kept = np.arange(count) % (min(count, DISTINCT) if base > 128 else count)
+    coef, link = np.empty((count, base, w_dim)), []
+    for j in range(w_dim):
+        m = base + j
+        column = np.empty((count, m))
+        centre = np.zeros(m)
+        for i in np.unique(kept):
+            own = np.flatnonzero(kept == i)
+            free = _prior_sd(basis, draws["amplitude"][i, j], draws["length"][i, j], np)
+            sd = np.concatenate([free, np.full(j, FIXED)])
+            v = variance[i, j]
+            inner = sd[:, None] * gram[:m, :m] * sd + v * np.eye(m)
+            factor = np.linalg.cholesky(inner)
+            mean = np.linalg.solve(factor.T, np.linalg.solve(factor, sd * gram[:m, m]))
+            noise = np.linalg.solve(factor.T, rng.standard_normal((m, len(own)))).T
+            column[own] = sd * (mean + np.sqrt(v) * noise)
+            centre += len(own) / count * sd * mean
+        column += centre - column.mean(0)
+        coef[:, :, j] = column[:, :base]
+        link.append(column[:, base:])
+    out = {"coef": coef}
+    if w_dim > 1:
+        out["link"] = np.concatenate(link, axis=1)
+    return {**out, **{name: value[kept] for name, value in draws.items()}}

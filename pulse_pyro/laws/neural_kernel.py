@@ -1,0 +1,111 @@
+"""Prediction with mixture density networks, in NumPy and one compiled loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numba
+import numpy as np
+
+from pulse_pyro.arrays import Float, Float2, Float3, Int
+
+BLOCK = 2**16  # rows of one member at a time
+
+
+def with_mask(x: Float) -> Float:
+    """Return (..., 2 p): x (..., p) with 0 where it is NaN, then 1 where it is NaN."""
+    hole = np.isnan(x)
+    return np.concatenate([np.where(hole, 0.0, x), hole.astype(np.float64)], axis=-1)
+
+
+class NeuralKernel:
+    """An ensemble: member e is draw e, each a mixture of Gaussians at every x.
+
+    draws : "weight0" (member, in, out), "bias0" (member, out), ...
+    """
+
+    exact_mean = True
+
+    def __init__(
+        self, draws: Mapping[str, Float], components: int, w_dim: int, masked: bool
+    ) -> None:
+        self.layers = [(draws[f"weight{i}"], draws[f"bias{i}"]) for i in range(len(draws) // 2)]
+        self.count, self.k, self.w_dim, self.masked = (
+            len(self.layers[0][0]), components, w_dim, masked,
+        )  # fmt: skip
+
+    def _run(self, x: Float2, member: int | slice) -> Float:
+        """Return the outputs of one member (n, out), or of all (member, n, out)."""
+        hidden = with_mask(x) if self.masked else x
+        for i, (weight, bias) in enumerate(self.layers):
+            hidden = hidden @ weight[member] + bias[member][..., None, :]
+            if i < len(self.layers) - 1:
+                np.maximum(hidden, 0.0, out=hidden)
+        return hidden
+
+    def _means(self, out: Float) -> Float:
+        """E[w] of outputs (..., out): sum_k pi_k mu_k, (..., w_dim)."""
+        logit = out[..., : self.k]
+        weight = np.exp(logit - logit.max(-1, keepdims=True))
+        weight /= weight.sum(-1, keepdims=True)
+        mean = out[..., self.k : self.k * (1 + self.w_dim)]
+        centre: Float = (weight[..., None, :] @ mean.reshape(*out.shape[:-1], self.k, -1))[
+            ..., 0, :
+        ]
+        return centre
+
+    def mean(self, x: Float2) -> Float2:
+        """Return E[w | x], (n, w_dim), the average over members."""
+        parts = [
+            self._means(self._run(x[start : start + BLOCK], slice(None))).mean(0)
+            for start in range(0, len(x), BLOCK)
+        ]
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def mean_draws(self, x: Float2, index: Int) -> Float3:
+        """Return E[w | x, member], (len(index), n, w_dim)."""
+        used, which = np.unique(index, return_inverse=True)
+        found = np.stack([self._means(self._run(x, int(member))) for member in used])
+        return found[which]
+
+    def sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
+        """Draw w at x (n, p) once per entry of ``index``: (len(index), n, w_dim)."""
+        out = np.empty((len(index), len(x), self.w_dim))
+        noise = rng.standard_normal(out.shape)
+        choice = rng.random(out.shape[:2])
+        for member in np.unique(index):
+            own = np.flatnonzero(index == member)
+            _draw(self._run(x, int(member)), own, choice, noise, self.k, self.w_dim, out)
+        return out
+
+
+@numba.njit(cache=True)
+def _draw(params, own, choice, noise, k, d, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Pick a component by its weight, then solve root (w - mu) = noise by substitution."""
+    share = np.empty(k)
+    step = d * (d - 1) // 2
+    for row in range(params.shape[0]):
+        line = params[row]
+        top = line[:k].max()
+        total = 0.0
+        for j in range(k):
+            total += np.exp(line[j] - top)
+            share[j] = total
+        for i in own:
+            aim = choice[i, row] * total
+            part = 0
+            while part < k - 1 and share[part] < aim:
+                part += 1
+            mean, scale = k + part * d, k + k * d + part * d
+            lower = k + 2 * k * d + part * step
+            at = lower
+            for a in range(d):
+                value = noise[i, row, a]
+                for b in range(a):
+                    value -= line[at] * (out[i, row, b] - line[mean + b])
+                    at += 1
+                log_root = min(max(line[scale + a], FLOOR), CEILING)
+                out[i, row, a] = value * np.exp(-log_root) + line[mean + a]
+
+
+FLOOR, CEILING = -6.0, 7.0  # of log 1/sd, as in training
