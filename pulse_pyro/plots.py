@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pulse_pyro.experiments.runner import Result
     from pulse_pyro.history import History
     from pulse_pyro.laws.fitted import FittedLaw
+    from pulse_pyro.ranks import Sbc
     from pulse_pyro.simulation import Run
 
 # Okabe and Ito's colours, told apart by colour-blind readers; line styles repeat the message
@@ -166,3 +167,21 @@ def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
 def _groups(values: Float1, count: int) -> Float1:
     """Average sorted values in groups of equal size: at most ``count`` of them."""
     return np.array([part.mean() for part in np.array_split(values, min(count, len(values)))])
+
+
+def rank_histogram(sbc: Sbc, parameter: str, ax: Axes | None = None) -> Axes:
+    """Draw the ranks of one parameter in 10 bins, with the 99 % range of a uniform histogram."""
+    from scipy import stats
+
+    ax = axis(ax, 4.8, 3.2)
+    counts = sbc.counts[:, sbc.names.index(parameter)]
+    bins, runs = len(counts), len(sbc.ranks)
+    # simultaneous over the bins, by Bonferroni
+    low, high = stats.binom.interval(1 - 0.01 / bins, runs, 1 / bins)
+    ax.axhspan(low, high, color=COLOURS[5], alpha=0.25, linewidth=0, label="99 % range if uniform")
+    ax.bar(np.arange(bins) + 0.5, counts, width=0.92, color=COLOURS[0])
+    ax.axhline(runs / bins, color=COLOURS[6], linewidth=0.8)
+    ax.set_xticks([0, bins / 2, bins], ["0", "50", "100"])
+    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    p = sbc.p_values[sbc.names.index(parameter)]
+    return _tidy(ax, "rank of the truth among 99 draws", "archives", f"{parameter}: p = {p:.2g}")

@@ -13,7 +13,7 @@ ROWS = (
     ("laws",),
     ("bundle",),
     ("bands",),
-    ("diagnostics", "radius", "calibration"),
+    ("diagnostics", "radius", "calibration", "ranks", "gallery"),
     ("policies",),
     ("environments",),
     ("simulation",),

@@ -133,8 +133,7 @@ class Law:
         """Run the model on a few rows and describe its sites, or say which rule it breaks."""
         from pulse_pyro._pyro.contract import check_model
 
-        data = self._data(history)
-        law = self._resolved(data)
+        data, law = self.prepare(history)
         model = law.model_for(data.rows.x.shape[1], data.w_dim)
         card = check_model(model, data.x, data.w, self.label)
         return replace(card, unseen=law.unseen)
@@ -155,8 +154,7 @@ class Law:
                 f"{self.label}: inference must be Exact(), Nuts(), Svi(), Laplace() or Ensemble(), "
                 f"but {how!r} came."
             )
-        data = self._data(history)
-        law = self._resolved(data)
+        data, law = self.prepare(history)
         card, fit = law.fit_data(data, how, seed)
         seen = history.s[history.seen]
         if np.isnan(seen).any():  # ten times slower than the plain ones
@@ -192,8 +190,12 @@ class Law:
             )
         return card, fit
 
-    def _resolved(self, data: FitData) -> Law:
-        return self if self.family is None else replace(self, family=self.family.resolve(data))
+    def prepare(self, history: History) -> tuple[FitData, Law]:
+        """Return the rows in the law's units, and the law with what they settle about it."""
+        data = self._data(history)
+        if self.family is None:
+            return data, self
+        return data, replace(self, family=self.family.resolve(data))
 
     def _data(self, history: History) -> FitData:
         if not isinstance(history, History):

@@ -1,0 +1,58 @@
+"""Simulation-based calibration of every gallery model under NUTS, and of the built-in laws."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pulse_pyro import (
+    Exact,
+    History,
+    Laplace,
+    Nuts,
+    gaussian_process,
+    law_from_file,
+    linear_lags,
+    sbc,
+)
+
+FILES = sorted((Path(__file__).parents[2] / "models").glob("*.py"))
+ARCHIVES = int(os.environ.get("PULSE_REPS", "100"))
+SHORT = Nuts(draws=200, warmup=150, chains=1)
+
+
+def inputs(units=10, time=22, s_dim=1):
+    s = np.random.default_rng(0).standard_normal((units, time, s_dim))
+    names = tuple(f"u{i}" for i in range(units))
+    columns = tuple(f"s{i}" for i in range(s_dim))
+    return History(
+        s, np.zeros((units, time, 1)), np.ones((units, time), bool), names, columns, ("w",)
+    )
+
+
+def show(name, found):
+    print(f"\n{name}: p {found.p_value:.3g}, smallest of {len(found.names)} parameters times their "
+          f"number, {len(found.ranks)} archives, {found.inference}")  # fmt: skip
+    print(found.table.to_string())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_ranks_of_a_gallery_model_are_uniform(file):
+    found = sbc(law_from_file(file), inputs(), SHORT, replications=ARCHIVES, seed=0)
+    show(file.stem, found)
+    assert found.p_value > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "law", "how", "archives"),
+    [
+        ("linear, Exact", linear_lags(2), Exact(), 10 * ARCHIVES),
+        ("linear, Laplace", linear_lags(2), Laplace(), ARCHIVES),
+        ("Gaussian process, Nuts", gaussian_process(1, basis=12), SHORT, ARCHIVES),
+    ],
+)
+def test_ranks_of_a_built_in_law_are_uniform(name, law, how, archives):
+    found = sbc(law, inputs(), how, replications=archives, seed=0)
+    show(name, found)
+    assert found.p_value > 1e-3
