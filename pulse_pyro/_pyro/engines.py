@@ -37,6 +37,7 @@ class Problem:
     card: ModelCard
     label: str
     guide: Callable[..., Any] | None = None
+    energy: Callable[..., Any] | None = None
 
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
@@ -47,7 +48,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
         else:
-            potential = Potential(problem.model, problem.args, problem.label)
+            potential = Potential(problem.model, problem.args, problem.label, problem.energy)
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
             elif isinstance(inference, Svi):

@@ -24,7 +24,10 @@ WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than 
 class Potential:
     """U(u) = -log p(u, data) on unconstrained parameters, flattened and whitened."""
 
-    def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], label: str) -> None:
+    def __init__(
+        self, model: Callable[..., Any], args: tuple[Any, ...], label: str,
+        energy: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
         try:
             start, self._potential, self._transforms, _ = initialize_model(
                 model, args, init_strategy=init_to_median(num_samples=15)
@@ -34,6 +37,7 @@ class Potential:
                 f"{label}: no starting point with finite posterior density was found "
                 f"({cause}); check priors, supports and NaN in the data."
             ) from cause
+        self._potential = energy or self._potential
         self.shapes = {name: value.shape for name, value in start.items()}
         flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
         self.dim = len(flat)

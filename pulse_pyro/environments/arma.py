@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.signal import lfilter
@@ -109,6 +109,15 @@ def main_linear() -> ArmaWorld:
 def main_nonlinear(rho: float = 4.0) -> ArmaWorld:
     """Like :func:`main_linear` with sin(rho x) added to W, as the paper states it."""
     return _main(lambda x: np.sin(rho * x))
+
+
+def nonlinear_w_times_action(rho: float = 4.0) -> ArmaWorld:
+    """W as in :func:`main_nonlinear`, Phi = (1, S, W, W*a), theta = (.1, .1, .1, 1).
+
+    Not in the paper: there a nonlinear W never decides which arm is best, here it does.
+    """
+    features = Features(_wa_phi, 2, ("1", "S", "W", "W*a"))
+    return replace(main_nonlinear(rho), features=features, theta=(0.1, 0.1, 0.1, 1.0))
 
 
 def _main(bend: Callable[[Float1], Float1]) -> ArmaWorld:

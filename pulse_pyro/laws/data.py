@@ -115,8 +115,13 @@ def wants(model: Callable[..., Any] | None, name: str) -> bool:
 def run_model(
     model: Callable[..., Any], data: FitData, how: Nuts | Svi | Laplace, seed: int, *,
     label: str, guide: Callable[..., Any] | None = None, short: Callable[[], Any] | None = None,
+    energy: Callable[..., Any] | None = None,
 ) -> tuple[ModelCard, Fit]:  # fmt: skip
-    """Check a Pyro model on the rows and fit it; ``short`` is the same posterior without rows."""
+    """Check a Pyro model on the rows and fit it.
+
+    short : the same posterior without rows. energy : its -log density at unconstrained sites, for
+    a family that can do without tracing the model at every step.
+    """
     import torch
 
     from pulse_pyro._pyro.contract import check_model
@@ -124,7 +129,7 @@ def run_model(
 
     card = check_model(model, data.x, data.w, label)
     if short is not None:
-        return card, run_engine(Problem(short, (), card, label, guide), how, seed)
+        return card, run_engine(Problem(short, (), card, label, guide, energy), how, seed)
     extras: dict[str, Any] = {}
     if wants(model, "unit"):
         extras["unit"] = torch.as_tensor(data.unit)

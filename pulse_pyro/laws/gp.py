@@ -14,7 +14,7 @@ from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace
 from pulse_pyro.arrays import Float, Float2, Float3, Int, whole
 from pulse_pyro.errors import ModelError
 from pulse_pyro.laws.data import FitData, run_model
-from pulse_pyro.laws.gp_model import draw_weights, gp_model, marginal_model
+from pulse_pyro.laws.gp_model import draw_weights, gp_model, marginal_energy, marginal_model
 from pulse_pyro.laws.hilbert import JOINT, Hilbert
 from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.linear_exact import LinearKernel
@@ -111,6 +111,7 @@ class GPFamily:
         card, found = run_model(
             self.model(basis.p, data.w_dim), data, how, seed, label="gaussian_process",
             short=marginal_model(basis, gram, data.w_dim),
+            energy=marginal_energy(basis, gram, data.w_dim),
         )  # fmt: skip
         draws = draw_weights(basis, gram, found.draws, stream(seed, "weights"))
         needed = basis.needed(np.median(draws["length"], axis=0).min(0))

@@ -70,35 +70,63 @@ def gp_model(basis: Hilbert, w_dim: int) -> Callable[..., None]:
     return model
 
 
-def marginal_model(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[], None]:
-    """Return the posterior of amplitude, length and variance given the Gram matrix.
+def log_marginal(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[Any, Any, Any], Any]:
+    """Return log p(w | amplitude, length, variance), weights integrated out, from the Gram matrix.
 
-    log p(w_j | ...) = -1/2 (n log 2 pi + (n - m) log v + log det A + (y'y - r' A^-1 r) / v) with
+    For column j, -1/2 (n log 2 pi + (n - m) log v + log det A + (y'y - r' A^-1 r) / v) with
     A = v I + D G D, r = D Z'y, D the prior sds and G, Z'y, y'y blocks of the Gram matrix.
     """
     import torch
 
     full = torch.as_tensor(gram)
     n, base = float(gram[0, 0]), len(gram) - w_dim
+    eyes = [torch.eye(base + j, dtype=full.dtype) for j in range(w_dim)]
+    links = [torch.full((j,), FIXED, dtype=full.dtype) for j in range(w_dim)]
+
+    def marginal(amplitude: Any, length: Any, variance: Any) -> Any:
+        prior = _prior_sd(basis, amplitude, length, torch)
+        total = -0.5 * n * w_dim * math.log(2 * math.pi)
+        for j in range(w_dim):
+            m, v = base + j, variance[j]
+            sd = torch.cat([prior[j], links[j]]) if j else prior[j]
+            factor = torch.linalg.cholesky(sd[:, None] * full[:m, :m] * sd + v * eyes[j])
+            right = torch.linalg.solve_triangular(factor, (sd * full[:m, m])[:, None], upper=False)
+            quadratic = (full[m, m] - right.square().sum()) / v
+            log_det = (n - m) * v.log() + 2.0 * factor.diagonal().log().sum()
+            total = total - 0.5 * (log_det + quadratic)
+        return total
+
+    return marginal
+
+
+def marginal_model(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[], None]:
+    """Return the posterior of amplitude, length and variance as a Pyro model without rows."""
+    marginal = log_marginal(basis, gram, w_dim)
 
     def model() -> None:
         import pyro
 
-        amplitude, length, variance = _parameters(basis, w_dim)
-        prior = _prior_sd(basis, amplitude, length, torch)
-        total = torch.zeros(())
-        for j in range(w_dim):
-            m, v = base + j, variance[j]
-            sd = torch.cat([prior[j], torch.full((j,), FIXED)])
-            inner = sd[:, None] * full[:m, :m] * sd + v * torch.eye(m)
-            factor = torch.linalg.cholesky(inner)
-            right = torch.linalg.solve_triangular(factor, (sd * full[:m, m])[:, None], upper=False)
-            quadratic = (full[m, m] - (right**2).sum()) / v
-            log_det = (n - m) * v.log() + 2.0 * factor.diagonal().log().sum()
-            total = total - 0.5 * (n * math.log(2 * math.pi) + log_det + quadratic)
-        pyro.factor("marginal", total)
+        pyro.factor("marginal", marginal(*_parameters(basis, w_dim)))
 
     return model
+
+
+def marginal_energy(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[Mapping[str, Any]], Any]:
+    """Return -log posterior of :func:`marginal_model` at the logs of its sites.
+
+    What Pyro computes for that model, without tracing it: half the time of a gradient.
+    """
+    marginal = log_marginal(basis, gram, w_dim)
+    priors = (("amplitude", AMPLITUDE), ("length", LENGTH), ("variance", VARIANCE))
+
+    def energy(log: Mapping[str, Any]) -> Any:
+        out = -marginal(*(log[name].exp() for name, _ in priors))
+        for name, (mean, sd) in priors:
+            constant = log[name].numel() * math.log(sd * math.sqrt(2 * math.pi))
+            out = out + 0.5 * ((log[name] - mean) / sd).square().sum() + constant
+        return out
+
+    return energy
 
 
 def draw_weights(
