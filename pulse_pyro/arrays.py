@@ -29,6 +29,18 @@ def positive(value: float, what: str, *, zero: bool = False) -> float:
     return number
 
 
+def share(value: float, what: str, *, zero: bool = False) -> float:
+    """Return a float strictly between 0 and 1 (0 itself where allowed), or say what is off."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 <= number < 1 or (number == 0 and not zero):
+        bound = "0 <= share < 1" if zero else "between 0 and 1"
+        raise SettingError(f"{what} must be a share, {bound}, but {value!r} came.")
+    return number
+
+
 def whole(value: int, what: str, least: int) -> int:
     """Return an int >= ``least``, or say which argument is off."""
     integral = isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -27,6 +27,7 @@ LIMITS = {  # warn above the first, fail above the second
     "improper": (0.0, 0.0),
     "loss_drop": (2.0, 4.0),
     "basis": (1.0, 1.5),
+    "finer": (1.0, 1.5),
 }
 
 
@@ -148,6 +149,8 @@ def _quality(name: str, value: float) -> Check:
         "improper": "Directions the rows do not span: draws carry no uncertainty there.",
         "basis": "Basis functions an input needs at its fitted length scale, over those it has; "
         "above 1 ask for more, gaussian_process(..., basis=...), or the law is too smooth.",
+        "finer": "What finer sines explain of the residuals, over the 99.9 % point of chance; "
+        "above 1 the basis is too small, or residuals of a unit depend on each other.",
         "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
     }[name]
     return Check(name, verdict, value, fail, text)

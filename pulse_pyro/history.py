@@ -144,7 +144,7 @@ class History:
         x = summary(self.s)
         # a sum is NaN where a term is: one pass, no temporary of the size of x
         total = x.sum(-1)
-        if np.isinf(total).any():
+        if np.isinf(total).any() or (holes == "x" and np.isinf(x).any()):
             raise DataError(f"{summary!r} gives an infinite value; what does it do at 0?")
         keep = self.seen.copy()
         if holes != "x":

@@ -69,6 +69,13 @@ class Lags:
         return past[: -self.memory - 1 : -1][self.start :].ravel()
 
 
+def as_summary(summary: int | Summary, what: str) -> Summary:
+    """Return a summary; a whole number stands for so many lags, the current S_t included."""
+    if isinstance(summary, bool | int | np.integer):
+        return Lags(whole(summary, f"{what}: the number of lags", 1))
+    return summary
+
+
 @dataclass(frozen=True)
 class Window:
     """A NumPy reduction of the last ``count`` rows, e.g. ``Window(3, np.mean)``.

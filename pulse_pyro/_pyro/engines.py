@@ -1,7 +1,8 @@
 """Nuts, Svi and Laplace: a model and data in, arrays of posterior draws out."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ from pulse_pyro._pyro.fit import Fit
 from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
 from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro.arrays import Float1
-from pulse_pyro.errors import ModelError
+from pulse_pyro.arrays import Float, Float1
+from pulse_pyro.errors import ConvergenceError, ModelError
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import torch_seed
 
@@ -38,26 +39,40 @@ class Problem:
     label: str
     guide: Callable[..., Any] | None = None
     energy: Callable[..., Any] | None = None
+    start: Mapping[str, Float] | None = None
 
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
     """Fit inside the sandbox; only arrays of the global sites leave it."""
     _refuse_early(problem, inference)
     # the checks have validated model and data; validating again at every step doubles the time
-    with sandbox(seed, "fit"), pyro.validation_enabled(False):
+    with _said_plainly(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
         else:
-            potential = Potential(problem.model, problem.args, problem.label, problem.energy)
+            potential = Potential(
+                problem.model, problem.args, problem.label, problem.energy, problem.start
+            )
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
             elif isinstance(inference, Svi):
-                fit = _svi(potential, inference)
+                fit = _svi(potential, inference, problem.label)
             else:
                 fit = _laplace(potential, inference, problem.label)
     keep = {site.name for site in problem.card.globals}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
     return Fit(draws, fit.quality, fit.losses)
+
+
+@contextmanager
+def _said_plainly(label: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.linalg.LinAlgError as cause:  # type: ignore[attr-defined]
+        raise ConvergenceError(
+            f"{label}: a matrix is not positive definite ({cause}); are columns constant or copies "
+            "of each other, or is W known without noise?"
+        ) from cause
 
 
 def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
@@ -122,7 +137,7 @@ def _laplace(potential: Potential, how: Laplace, label: str) -> Fit:
     return Fit(potential.draws(u), {"pareto_k": _pareto_k(potential, u, log_q)})
 
 
-def _svi(potential: Potential, how: Svi) -> Fit:
+def _svi(potential: Potential, how: Svi, label: str) -> Fit:
     flat = pyro.distributions.Normal(torch.zeros(potential.dim), 1.0).to_event(1).mask(False)
 
     def white_model() -> None:
@@ -138,7 +153,7 @@ def _svi(potential: Potential, how: Svi) -> Fit:
     else:
         scale = 1.0 if potential.whitened else 0.1
         guide = AutoMultivariateNormal(white_model, init_loc_fn=at_mode, init_scale=scale)
-    losses = _optimise(white_model, guide, how)
+    losses = _optimise(white_model, guide, how, label)
     with torch.no_grad():
         q = guide.get_posterior()
         z = q.sample((how.draws,))
@@ -158,7 +173,11 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     with pyro.settings.context(module_local_params=False):
         _check_guide(problem, guide)
         svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
-        losses = np.array([svi.step(*problem.args) for _ in bar(range(how.steps), label="SVI")])
+        losses = np.empty(how.steps)
+        for i in bar(range(how.steps), label="SVI"):
+            losses[i] = svi.step(*problem.args)
+            _refuse_nan(losses[i], i, problem.label)
+        _refuse_diverged(losses, problem.label)
         with torch.no_grad():
             found = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
@@ -205,7 +224,7 @@ def _decay(how: Svi) -> float:
     return float(0.01 ** (1 / how.steps))
 
 
-def _optimise(model: Any, guide: Any, how: Svi) -> Float1:
+def _optimise(model: Any, guide: Any, how: Svi, label: str) -> Float1:
     loss_of = Trace_ELBO(num_particles=PARTICLES)(model, guide)
     loss_of()  # the first call creates the guide's parameters
     adam = torch.optim.Adam(guide.parameters(), lr=how.rate)
@@ -218,14 +237,41 @@ def _optimise(model: Any, guide: Any, how: Svi) -> Float1:
         adam.step()
         schedule.step()
         losses[i] = loss.item()
+        _refuse_nan(losses[i], i, label)
+    _refuse_diverged(losses, label)
     return losses
+
+
+def _refuse_nan(loss: float, step: int, label: str) -> None:
+    if not np.isfinite(loss):
+        raise ConvergenceError(
+            f"{label}: Svi diverged: its loss is {loss} at step {step + 1}; lower Svi(rate=...), "
+            "bound the scales in the model, or use Laplace() or Nuts()."
+        )
+
+
+def _refuse_diverged(losses: Float1, label: str) -> None:
+    """Refuse a loss that ends, for the most part, above everything it began with."""
+    some = len(losses) // 10
+    if some < 3 or not np.median(losses[-some:]) > losses[:some].max():
+        return
+    raise ConvergenceError(
+        f"{label}: Svi diverged: its loss went from {losses[:some].mean():.4g} to "
+        f"{losses[-some:].mean():.4g}; lower Svi(rate=...), or use Laplace() or Nuts()."
+    )
 
 
 def _pareto_k(potential: Potential, u: torch.Tensor, log_q: torch.Tensor) -> float:
     """Pareto shape of the importance ratios p/q over at most 400 draws."""
     with torch.no_grad():
         energy = torch.stack([potential.energy(row) for row in u[:PSIS_DRAWS]])
-    ratio = torch.exp((log := -energy - log_q[:PSIS_DRAWS]) - log.max()).sort().values
+    return pareto_shape((-energy - log_q[:PSIS_DRAWS]).numpy())
+
+
+def pareto_shape(log_ratio: Float1) -> float:
+    """Pareto shape of importance ratios, (n,) logs: below 0.62 they can be relied on."""
+    log = torch.as_tensor(log_ratio)
+    ratio = torch.exp(log - log.max()).sort().values
     tail = int(np.ceil(min(0.2 * len(ratio), 3 * np.sqrt(len(ratio)))))
     excess = ratio[-tail:] - ratio[-tail - 1]
     if not torch.isfinite(excess).all() or excess[-1] <= 1e-12:  # all ratios alike: q is exact

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pulse_pyro.arrays import positive, whole
+from pulse_pyro.arrays import positive, share, whole
 from pulse_pyro.errors import SettingError
 
 
@@ -85,10 +85,7 @@ class Ensemble:
         whole(self.steps, "Ensemble: steps", 1)
         whole(self.batch, "Ensemble: batch", 1)
         positive(self.rate, "Ensemble: rate")
-        if not 0 < self.holdout < 1:
-            raise SettingError(
-                f"Ensemble: holdout must lie between 0 and 1, but {self.holdout!r} came."
-            )
+        share(self.holdout, "Ensemble: holdout")
 
 
 Inference: TypeAlias = Exact | Nuts | Svi | Laplace | Ensemble

@@ -1,6 +1,7 @@
 """Mixture density networks, a whole ensemble at once: the log-density and its training."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -174,10 +175,13 @@ def _descend(
     every = max(how.steps // LOOKS, 1)
     best = {name: value.detach().clone() for name, value in weights.items()}
     least, since, looks = torch.full((how.members,), torch.inf), 0, []
+    worst = shape.w_dim * (0.5 * math.log(2 * math.pi * math.e) + 1.0)
     for step in bar(range(how.steps), label="network"):
         at = fit_on[torch.randint(len(fit_on), (how.members, batch))]
         adam.zero_grad()
-        objective(at).backward()
+        with warnings.catch_warnings():  # a loss that is not finite is refused below, in words
+            warnings.filterwarnings("ignore", "Encountered NaN", UserWarning)
+            objective(at).backward()
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 10.0 * how.members)
         adam.step()
         cycle.step()
@@ -185,19 +189,25 @@ def _descend(
             continue
         with torch.no_grad():
             loss = -log_density(mixture(shape, weights, x[judge]), w[judge]).mean(-1)
-        if not torch.isfinite(loss).any():
+        if not torch.isfinite(loss).all():
             raise ConvergenceError(
-                f"neural_density: training diverged at step {step + 1}: the held-out log score is "
-                f"{-loss.tolist()[0]}; lower Ensemble(rate=...) and look for outliers in W."
+                f"neural_density: training diverged at step {step + 1}: a held-out log score is "
+                f"{-loss.max().item()}; lower Ensemble(rate=...) and look for outliers in W."
             )
         looks.append(loss.double().numpy())
         better = loss < least
         least = torch.where(better, loss, least)
         for name, value in weights.items():
             best[name][better] = value.detach()[better]
-        since = 0 if better.any() else since + 1
-        if since * 3 > LOOKS:
+        since = 0 if better.any() else since + every
+        if 3 * since >= how.steps:
             break
+    if not least.max() < worst:
+        raise ConvergenceError(
+            f"neural_density: a network's held-out log score in standard units, "
+            f"{-least.max().item():.3g}, is below that of pure noise, {shape.w_dim - worst:.3g}: "
+            "it diverged or hardly moved; lower Ensemble(rate=...), raise steps, look for outliers."
+        )
     for name, value in weights.items():
         value.data = best[name]
     return np.array(looks)

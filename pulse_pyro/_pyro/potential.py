@@ -5,7 +5,7 @@ orders of magnitude. So every engine works on z with u = mode + L z, where L L' 
 Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ class Potential:
 
     def __init__(
         self, model: Callable[..., Any], args: tuple[Any, ...], label: str,
-        energy: Callable[..., Any] | None = None,
+        energy: Callable[..., Any] | None = None, first: Mapping[str, Float] | None = None,
     ) -> None:  # fmt: skip
         try:
             start, self._potential, self._transforms, _ = initialize_model(
@@ -38,6 +38,9 @@ class Potential:
                 f"({cause}); check priors, supports and NaN in the data."
             ) from cause
         self._potential = energy or self._potential
+        for name, value in (first or {}).items():
+            there = torch.as_tensor(value)
+            start[name] = self._transforms[name](there) if name in self._transforms else there
         self.shapes = {name: value.shape for name, value in start.items()}
         flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
         self.dim = len(flat)

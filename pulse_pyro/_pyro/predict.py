@@ -94,6 +94,7 @@ class PyroKernel:
         self.model, self.card = model, card
         self.draws = {name: torch.tensor(value) for name, value in draws.items()}
         self.count = len(next(iter(draws.values()))) if draws else 1
+        self.columns = self.count * card.w_dim
 
     @property
     def exact_mean(self) -> bool:
@@ -127,6 +128,16 @@ class PyroKernel:
             return np.concatenate(parts)
         seed = int(rng.integers(2**62))
         return self._by_rows(x, index, seed, lambda fn_of: fn_of().sample())
+
+    def log_density(self, x: Float2, w: Float2, index: Any) -> Float2:
+        """Return log p(w | x, draw), (len(index), n); NaN if rows have latents of their own."""
+        if self.card.locals:
+            return np.full((len(index), len(x)), np.nan)
+        chosen = {name: value[index] for name, value in self.draws.items()}
+        with sandbox(0, "predict"), torch.no_grad():
+            law = run_at_draws(self.model, torch.as_tensor(x), chosen, self.card)
+            out: Float2 = law.log_prob(torch.as_tensor(w)).numpy()
+        return out
 
     def _by_rows(
         self, x: Float2, index: Any, seed: int, use: Callable[[Callable[[], Any]], torch.Tensor]

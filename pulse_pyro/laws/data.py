@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2, Int
+from pulse_pyro.arrays import Float, Float1, Float2, Int
 from pulse_pyro.history import Rows
 from pulse_pyro.laws.linear_exact import gram
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
@@ -37,14 +37,11 @@ class FitData:
 
     @classmethod
     def raw(cls, rows: Rows) -> FitData:
-        """Take rows in their own units. Where rows have holes, moments are of the complete ones."""
+        """Take rows in their own units; where rows have holes, moments are of what is seen."""
         x, w = rows.x, rows.w
         mean, moments = gram(x, w)
         if np.isnan(mean).any():
-            whole = ~(np.isnan(x.sum(-1)) | np.isnan(w.sum(-1)))
-            x, w = (x[whole], w[whole]) if whole.sum() > 1 else _mean_filled(x, w)
-            mean, moments = gram(x, w)
-            moments *= len(rows.x) / len(x)
+            mean, moments = _gram_with_holes(x, w)
         return cls(rows, mean, moments, Scaler.raw(x.shape[1], w.shape[1]))
 
     def standardised(self, kinds: list[str]) -> FitData:
@@ -94,14 +91,14 @@ class FitData:
         return GaussianInputs(self.mean[:p], self.moments[:p, :p] / self.n)
 
 
-def _mean_filled(x: Float2, w: Float2) -> tuple[Float2, Float2]:
-    """Fill holes by column means: moments for want of complete rows."""
-    full = []
-    for part in (x, w):
-        seen = ~np.isnan(part)
-        mean = np.where(seen, part, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
-        full.append(np.where(seen, part, mean))
-    return full[0], full[1]
+def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
+    """Means and Gram matrix over what is seen: spreads are right, products are shrunk towards 0."""
+    both = np.concatenate([x, w], axis=1)
+    seen = ~np.isnan(both)
+    count = np.maximum(seen.sum(0), 1)
+    mean = np.where(seen, both, 0.0).sum(0) / count
+    filled = np.where(seen, both - mean, 0.0) * np.sqrt(len(both) / count)
+    return mean, filled.T @ filled
 
 
 def wants(model: Callable[..., Any] | None, name: str) -> bool:
@@ -115,12 +112,12 @@ def wants(model: Callable[..., Any] | None, name: str) -> bool:
 def run_model(
     model: Callable[..., Any], data: FitData, how: Nuts | Svi | Laplace, seed: int, *,
     label: str, guide: Callable[..., Any] | None = None, short: Callable[[], Any] | None = None,
-    energy: Callable[..., Any] | None = None,
+    energy: Callable[..., Any] | None = None, start: Mapping[str, Float] | None = None,
 ) -> tuple[ModelCard, Fit]:  # fmt: skip
     """Check a Pyro model on the rows and fit it.
 
     short : the same posterior without rows. energy : its -log density at unconstrained sites, for
-    a family that can do without tracing the model at every step.
+    a family that can do without tracing the model at every step. start : sites to begin at.
     """
     import torch
 
@@ -129,7 +126,7 @@ def run_model(
 
     card = check_model(model, data.x, data.w, label)
     if short is not None:
-        return card, run_engine(Problem(short, (), card, label, guide, energy), how, seed)
+        return card, run_engine(Problem(short, (), card, label, guide, energy, start), how, seed)
     extras: dict[str, Any] = {}
     if wants(model, "unit"):
         extras["unit"] = torch.as_tensor(data.unit)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import logsumexp
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
@@ -150,6 +151,31 @@ class FittedLaw:
         """Return E[W] and draws of W as ``predict_rows``, where (batch, time) is True."""
         return self.predict_rows(self.summary(s)[where], size, rng=rng)
 
+    def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
+        """Return log p^(W_t = w_t | S_1:t), (batch, time), averaged over stored draws.
+
+        The log score of the law at held-out w (batch, time, w_dim). NaN where w is NaN, or an
+        input is not seen and the law has not learned to do without.
+        """
+        x, flat = self._inputs(s), np.asarray(w, np.float64).reshape(-1, len(self.w_names))
+        hole = np.isnan(flat.sum(-1))
+        if self.law.unseen != "learned":
+            hole |= np.isnan(x.sum(-1))
+        index = np.unique(np.linspace(0, self.kernel.count - 1, draws).astype(np.int64))
+        out = np.full(len(x), np.nan)
+        rows = np.flatnonzero(~hole)
+        block = max(CHUNK // (len(index) * (x.shape[1] + flat.shape[1])), 1)
+        for start in range(0, len(rows), block):
+            at = rows[start : start + block]
+            each = self._scores(x[at], flat[at], index)
+            out[at] = logsumexp(each, axis=0) - np.log(len(index))
+        return out.reshape(np.shape(s)[:-1])
+
+    def _scores(self, x: Float2, w: Float2, index: Int) -> Float2:
+        units = float(np.log(self.scaler.w_scale).sum())
+        found = self.kernel.log_density(self.scaler.x_in(x), self.scaler.w_in(w), index)
+        return np.asarray(found - units)
+
     def follow(self) -> Window:
         """Start to follow a series online."""
         return Window(self)
@@ -188,7 +214,7 @@ class FittedLaw:
         seen = np.setdiff1d(np.arange(len(x)), short)
         if len(seen):
             out[:, seen] = self.kernel.sample(self.scaler.x_in(x[seen]), index, rng)
-        block = max(CHUNK // (size * x.shape[1]), 1)  # completions of a row are (size, p)
+        block = max(CHUNK // (size * self.kernel.columns), 1)  # completions of a row: (size, p)
         for start in range(0, len(short), block):
             rows = short[start : start + block]
             filled = self.scaler.x_in(self.inputs.draw(x[rows], size, rng))
@@ -205,7 +231,7 @@ class FittedLaw:
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
         if self.law.unseen == "conditioned on":
             scaled = lambda rows: predict(self.scaler.x_in(rows))  # noqa: E731
-            out[:, hole] = average(x[hole], self.inputs, scaled, size)
+            out[:, hole] = average(x[hole], self.inputs, scaled, size, self.kernel.columns)
         return self.scaler.w_out(out)
 
     def _newest(self, past: Float2) -> Float1:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import logsumexp
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Float4
 from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.laws.linear_exact import LOG_2PI, LinearKernel
 from pulse_pyro.laws.varma import advance, observe
 
 
@@ -84,6 +85,17 @@ class FittedStateSpace(FittedLaw):
         mean, draws = self.predict_rows(window[where], size, rng=rng)
         return mean, draws + _noise(left[where], size, rng)
 
+    def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
+        """Return log p^(W_t = w_t | all seen up to t), (batch, time); NaN where w is NaN."""
+        window, left = self.filtered.run(self._series(s), self.slope)
+        kernel, scale = LinearKernel(self.draws), self.scaler.w_scale
+        out = np.full((draws, *window.shape[:2]), np.nan)
+        for i, at in enumerate(np.linspace(0, kernel.count - 1, draws).astype(np.int64)):
+            root = kernel.factor[at] * scale[:, None]
+            mean = self.scaler.w_out(kernel.mean_draws(self.scaler.x_in(window), at[None])[0])
+            out[i] = _normal(w - mean, left + root @ root.T)
+        return np.asarray(logsumexp(out, axis=0) - np.log(draws))
+
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), taken as all there is: (size, w_dim)."""
         return self.sample(past[None], size, rng=rng)[:, 0, -1]
@@ -105,6 +117,13 @@ def _noise(cov: Float3, size: int, rng: np.random.Generator) -> Float3:
     value, vector = np.linalg.eigh(cov)
     root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
     out: Float3 = np.einsum("nij,mnj->mni", root, rng.standard_normal((size, *cov.shape[:2])))
+    return out
+
+
+def _normal(off: Float3, cov: Float4) -> Float2:
+    """Return log N(off; 0, cov), (batch, time)."""
+    square = (off * np.linalg.solve(cov, off[..., None])[..., 0]).sum(-1)
+    out: Float2 = -0.5 * (square + np.linalg.slogdet(cov)[1] + off.shape[-1] * LOG_2PI)
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,15 @@ from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace
 from pulse_pyro.arrays import Float, Float2, Float3, Int, whole
 from pulse_pyro.errors import ModelError
 from pulse_pyro.laws.data import FitData, run_model
-from pulse_pyro.laws.gp_model import draw_weights, gp_model, marginal_energy, marginal_model
+from pulse_pyro.laws.gp_checks import basis_quality
+from pulse_pyro.laws.gp_model import FLOOR, gp_model, marginal_energy, marginal_model
+from pulse_pyro.laws.gp_weights import draw_corrected, draw_weights, starts
 from pulse_pyro.laws.hilbert import JOINT, Hilbert
 from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.laws.unseen import CHUNK
 from pulse_pyro.seeds import stream
-from pulse_pyro.summary import Lags, Summary
+from pulse_pyro.summary import Summary, as_summary
 
 MOST = 3000  # columns of the basis: beyond this one factorisation takes seconds
 
@@ -35,13 +38,14 @@ def gaussian_process(summary: int | Summary, *, basis: int | None = None) -> Law
     The process is squared-exponential with one length scale an input, in a Hilbert-space basis
     (see ``hilbert``): joint for up to three inputs, additive beyond, where interactions between
     inputs are NOT modelled. Several W have a process each and correlated residuals. Laplace (the
-    default) puts amplitude, length scales and noise at the maximum of the marginal likelihood with
-    their prior, and draws them around it; Nuts samples them; the weights follow in closed form.
+    default) finds the maximum of the marginal likelihood of amplitude, length scales and noise with
+    their prior, and draws them around it, corrected by importance; Nuts samples them; the weights
+    follow in closed form.
     Inputs that are NaN at prediction time are averaged over given the seen ones. Not covered:
     residuals that depend on x or, within a unit, on each other; functions with jumps or kinks,
-    which it smooths; beyond the range of the archive, where only the straight line goes on.
+    which it smooths; contexts far beyond the archive, where only the straight line goes on.
     """
-    seen = Lags(int(summary)) if isinstance(summary, int | np.integer) else summary
+    seen = as_summary(summary, "gaussian_process")
     size = None if basis is None else whole(basis, "gaussian_process: basis", 2)
     return Law(None, seen, "gaussian_process", family=GPFamily(size))
 
@@ -71,10 +75,10 @@ class GPFamily:
         """Put the box around the rows."""
         box = Hilbert.around(data.x, self.size)
         if box.columns > MOST:
-            way = f"at most {int(MOST ** (1 / box.p))}" if box.p <= JOINT else "fewer, or less lags"
+            most = int(MOST ** (1 / box.p)) if box.p <= JOINT else MOST // box.p
             raise ModelError(
                 f"gaussian_process: {box.size} functions for each of {box.p} inputs make "
-                f"{box.columns} columns (limit {MOST}); ask for basis={way}."
+                f"{box.columns} columns (limit {MOST}); ask for basis={most} or use fewer lags."
             )
         return replace(self, box=box)
 
@@ -82,6 +86,11 @@ class GPFamily:
     def default(self) -> Inference:
         """Marginal likelihood."""
         return Laplace()
+
+    @property
+    def uses_holes(self) -> bool:
+        """Complete rows only."""
+        return False
 
     @property
     def unseen(self) -> Unseen:
@@ -112,10 +121,14 @@ class GPFamily:
             self.model(basis.p, data.w_dim), data, how, seed, label="gaussian_process",
             short=marginal_model(basis, gram, data.w_dim),
             energy=marginal_energy(basis, gram, data.w_dim),
+            start=starts(basis, gram, data.w_dim),
         )  # fmt: skip
-        draws = draw_weights(basis, gram, found.draws, stream(seed, "weights"))
-        needed = basis.needed(np.median(draws["length"], axis=0).min(0))
-        quality = found.quality | {"basis": float(needed.max() / basis.size)}
+        quality, rng = dict(found.quality), stream(seed, "weights")
+        if isinstance(how, Laplace):
+            draws, quality["pareto_k"] = draw_corrected(basis, gram, found.draws, rng)
+        else:
+            draws = draw_weights(basis, gram, found.draws, rng)
+        quality |= basis_quality(basis, gram, data, draws, stream(seed, "basis"))
         return card, Fit(draws, quality, found.losses)
 
     def kernel(self, draws: Mapping[str, Float]) -> GPKernel:
@@ -124,22 +137,37 @@ class GPFamily:
 
 
 class GPKernel:
-    """A linear kernel on the columns (x, phi)."""
+    """A linear kernel on the columns (x, phi), a block of rows at a time."""
 
     exact_mean = True
 
     def __init__(self, basis: Hilbert, draws: Mapping[str, Float]) -> None:
-        self.basis, self.linear = basis, LinearKernel(draws)
-        self.count = self.linear.count
+        noisy = {**draws, "variance": draws["variance"] + FLOOR}
+        self.basis, self.linear = basis, LinearKernel(noisy)
+        self.count, self.columns = self.linear.count, basis.p + basis.columns
 
     def mean(self, x: Float2) -> Float2:
         """Return E[w | x]: (n, w_dim)."""
-        return self.linear.mean(self.basis.design(x))
+        return np.concatenate([self.linear.mean(z) for z, _ in self._blocks(x)])
 
     def mean_draws(self, x: Float2, index: Int) -> Float3:
         """Return E[w | x, draw]: (len(index), n, w_dim)."""
-        return self.linear.mean_draws(self.basis.design(x), index)
+        return np.concatenate(
+            [self.linear.mean_draws(z, index) for z, _ in self._blocks(x)], axis=1
+        )
 
     def sample(self, x: Float2 | Float3, index: Int, rng: np.random.Generator) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
-        return self.linear.sample(self.basis.design(x), index, rng)
+        parts = [self.linear.sample(z, index, rng) for z, _ in self._blocks(x)]
+        return np.concatenate(parts, axis=1)
+
+    def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
+        """Return log p(w | x, draw), (len(index), n)."""
+        parts = [self.linear.log_density(z, w[at], index) for z, at in self._blocks(x)]
+        return np.concatenate(parts, axis=1)
+
+    def _blocks(self, x: Float) -> Iterator[tuple[Float, slice]]:
+        rows = max(CHUNK // (self.columns * (len(x) if x.ndim == 3 else 1)), 1)
+        for start in range(0, max(x.shape[-2], 1), rows):
+            at = slice(start, start + rows)
+            yield self.basis.design(x[..., at, :]), at

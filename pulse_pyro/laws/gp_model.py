@@ -4,9 +4,9 @@ In standardised units, for coordinate j of w,
 
     w_j = b_0 + b'x + f_j(x) + sum_{k<j} g_jk w_k + sqrt(v_j) noise,
 
-with f_j in the Hilbert-space basis. Given amplitude, length scales and v_j this is a conjugate
-regression on the columns (1, x, phi, w_1, ..., w_{j-1}), so only those few parameters need an
-engine: the weights follow in closed form.
+with f_j in the Hilbert-space basis and v_j the site "variance" plus a floor. Given amplitude,
+length scales and v_j this is a conjugate regression on the columns (1, x, phi, w_1, ...,
+w_{j-1}), so only those few parameters need an engine: the weights follow in closed form.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from pulse_pyro.arrays import Float, Float2, Float3
+from pulse_pyro.arrays import Float2
 from pulse_pyro.laws.hilbert import Hilbert
 from pulse_pyro.laws.linear_model import observe_linear
 
 FIXED = 3.0  # prior sd of intercept, slopes and links
 AMPLITUDE, LENGTH, VARIANCE = (-0.5, 1.0), (0.0, 0.7), (-2.0, 2.0)  # log-normal priors
-DISTINCT = 64  # parameter draws whose weights are drawn apart where the basis is large
+FLOOR = 1e-6  # of the noise variance, in units of the variance of w: keeps matrices definite
+LEAST = 1e-150  # of a prior sd: one that underflows is no distribution
 
 
 def _parameters(basis: Hilbert, w_dim: int) -> tuple[Any, Any, Any]:
@@ -42,9 +41,9 @@ def _parameters(basis: Hilbert, w_dim: int) -> tuple[Any, Any, Any]:
     )
 
 
-def _prior_sd(basis: Hilbert, amplitude: Any, length: Any, ops: Any) -> Any:
+def prior_sd(basis: Hilbert, amplitude: Any, length: Any, ops: Any) -> Any:
     """Prior sd of the columns (1, x, phi): (..., 1 + p + M)."""
-    weights = basis.spread(amplitude, length, ops)
+    weights = basis.spread(amplitude, length, ops) + LEAST
     shape = (*weights.shape[:-1], 1 + basis.p)
     return ops.concatenate([ops.full(shape, FIXED), weights], -1)
 
@@ -58,14 +57,14 @@ def gp_model(basis: Hilbert, w_dim: int) -> Callable[..., None]:
         import torch
 
         amplitude, length, variance = _parameters(basis, w_dim)
-        sd = _prior_sd(basis, amplitude, length, torch)
+        sd = prior_sd(basis, amplitude, length, torch)
         coef = pyro.sample("coef", dist.Normal(0.0, sd.transpose(-1, -2)).to_event(2))
         link = None
         if w_dim > 1:
             wide = torch.full((w_dim * (w_dim - 1) // 2,), FIXED)
             link = pyro.sample("link", dist.Normal(0.0, wide).to_event(1))
         z = torch.as_tensor(basis.design(x.numpy()))
-        observe_linear(z, w, coef, link, variance)
+        observe_linear(z, w, coef, link, variance + FLOOR)
 
     return model
 
@@ -84,10 +83,10 @@ def log_marginal(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[Any, Any
     links = [torch.full((j,), FIXED, dtype=full.dtype) for j in range(w_dim)]
 
     def marginal(amplitude: Any, length: Any, variance: Any) -> Any:
-        prior = _prior_sd(basis, amplitude, length, torch)
+        prior = prior_sd(basis, amplitude, length, torch)
         total = -0.5 * n * w_dim * math.log(2 * math.pi)
         for j in range(w_dim):
-            m, v = base + j, variance[j]
+            m, v = base + j, variance[j] + FLOOR
             sd = torch.cat([prior[j], links[j]]) if j else prior[j]
             factor = torch.linalg.cholesky(sd[:, None] * full[:m, :m] * sd + v * eyes[j])
             right = torch.linalg.solve_triangular(factor, (sd * full[:m, m])[:, None], upper=False)
@@ -127,40 +126,3 @@ def marginal_energy(basis: Hilbert, gram: Float2, w_dim: int) -> Callable[[Mappi
         return out
 
     return energy
-
-
-def draw_weights(
-    basis: Hilbert, gram: Float2, draws: Mapping[str, Float], rng: np.random.Generator
-) -> dict[str, Float3]:
-    """Return coef (draws, 1 + p + M, w_dim) and link, drawn given the other parameters.
-
-    Their average is shifted to the average of the conditional means, which has less Monte Carlo
-    error. Where the basis is large, at most 64 parameter draws are used, in turn.
-    """
-    variance = draws["variance"]
-    count, w_dim = variance.shape
-    base = len(gram) - w_dim
-    kept = np.arange(count) % (min(count, DISTINCT) if base > 128 else count)
-    coef, link = np.empty((count, base, w_dim)), []
-    for j in range(w_dim):
-        m = base + j
-        column = np.empty((count, m))
-        centre = np.zeros(m)
-        for i in np.unique(kept):
-            own = np.flatnonzero(kept == i)
-            free = _prior_sd(basis, draws["amplitude"][i, j], draws["length"][i, j], np)
-            sd = np.concatenate([free, np.full(j, FIXED)])
-            v = variance[i, j]
-            inner = sd[:, None] * gram[:m, :m] * sd + v * np.eye(m)
-            factor = np.linalg.cholesky(inner)
-            mean = np.linalg.solve(factor.T, np.linalg.solve(factor, sd * gram[:m, m]))
-            noise = np.linalg.solve(factor.T, rng.standard_normal((m, len(own)))).T
-            column[own] = sd * (mean + np.sqrt(v) * noise)
-            centre += len(own) / count * sd * mean
-        column += centre - column.mean(0)
-        coef[:, :, j] = column[:, :base]
-        link.append(column[:, base:])
-    out = {"coef": coef}
-    if w_dim > 1:
-        out["link"] = np.concatenate(link, axis=1)
-    return {**out, **{name: value[kept] for name, value in draws.items()}}

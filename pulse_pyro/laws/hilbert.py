@@ -81,6 +81,12 @@ class Hilbert:
         return out
 
     @cached_property
+    def edge(self) -> Float1:
+        """(p,) distance from the centre up to which the functions are followed."""
+        out: Float1 = (self.half + (np.array(self.high) - np.array(self.low)) / 2.0) / 2.0
+        return out
+
+    @cached_property
     def frequency(self) -> Float2:
         """(M, p) omega of every function; 0 for inputs it does not involve."""
         one = np.pi * np.arange(1, self.size + 1)[:, None] / (2.0 * self.half)  # (size, p)
@@ -100,11 +106,13 @@ class Hilbert:
         return np.repeat(np.arange(self.p), self.size)
 
     def __call__(self, x: Float) -> Float:
-        """Return phi (..., M) at x (..., p); beyond the data the value at its edge is kept.
+        """Return phi (..., M) at x (..., p).
 
-        Outside the box the sines would turn back to 0, which is the basis, not the process.
+        Beyond the data the process goes on, up to halfway to the wall of the box; further out the
+        value there is kept: the sines turn back to 0 at the wall, which is the basis, not the
+        process.
         """
-        inside = np.clip(x, self.low, self.high) - self.centre + self.half  # (..., p)
+        inside = np.clip(x - self.centre, -self.edge, self.edge) + self.half  # (..., p)
         angle = inside[..., None] * (np.pi / (2.0 * self.half))[:, None]
         table = np.sin(angle * np.arange(1, self.size + 1)) / np.sqrt(self.half)[:, None]
         if not self.joint:

@@ -26,6 +26,7 @@ class Kernel(Protocol):
     """Prediction from stored draws, in model units."""
 
     count: int
+    columns: int  # values in flight for each row that is asked for
 
     @property
     def exact_mean(self) -> bool:
@@ -39,6 +40,9 @@ class Kernel(Protocol):
 
     def sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
         """Draw w once per entry of ``index``, (len(index), n, w_dim)."""
+
+    def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
+        """Return log p(w | x, draw), (len(index), n)."""
 
 
 Unseen = Literal["conditioned on", "learned", "refused"]
@@ -65,6 +69,10 @@ class Family(Protocol):
     @property
     def default(self) -> Inference:
         """The engine that suits this family best."""
+
+    @property
+    def uses_holes(self) -> bool:
+        """Whether rows whose x is not complete are of use to the fit."""
 
     @property
     def unseen(self) -> Unseen:
@@ -203,7 +211,15 @@ class Law:
                 f"{self.label}: a History was expected, {type(history).__name__} came; make one "
                 "with History.from_frame, and pass one part of a split."
             )
-        holes: Literal["", "x", "w"] = "x" if self.unseen == "learned" else ""
+        seen = history.s[history.seen]
+        for name, column in zip(history.s_names, seen.T, strict=True):
+            if np.isnan(column[:1]).any() and np.isnan(column).all():
+                raise DataError(
+                    f"{self.label}: column {name!r} is never seen in the archive; drop it from the "
+                    "observed columns."
+                )
+        takes = self.family is not None and self.family.uses_holes
+        holes: Literal["", "x", "w"] = "x" if takes else ""
         if wants(self.model, "seen"):
             holes = "w"
         data = FitData.raw(history.rows(self.summary, holes=holes))

@@ -18,7 +18,7 @@ from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.linear_exact import RANK, Conjugate, Flat, LinearKernel, exact_draws
 from pulse_pyro.laws.linear_model import linear_model, reduced_model
 from pulse_pyro.seeds import stream
-from pulse_pyro.summary import Lags, Summary
+from pulse_pyro.summary import Summary, as_summary
 
 Noise = Literal["normal", "student_t"]
 
@@ -43,7 +43,7 @@ def linear_lags(
         raise SettingError(f"linear_lags: noise must be 'normal' or 'student_t', {noise!r} came.")
     if isinstance(prior, Flat) and noise != "normal":
         raise SettingError("linear_lags: the Flat prior is least squares; it needs normal noise.")
-    seen = Lags(int(summary)) if isinstance(summary, int | np.integer) else summary
+    seen = as_summary(summary, "linear_lags")
     return Law(None, seen, "linear_lags", family=LinearFamily(noise, prior or Conjugate()))
 
 
@@ -73,6 +73,11 @@ class LinearFamily:
     def model(self, p: int, w_dim: int) -> Callable[..., Any]:
         """Return the Pyro model."""
         return linear_model(p, w_dim, self._proper(), self.noise == "student_t")
+
+    @property
+    def uses_holes(self) -> bool:
+        """Complete rows only."""
+        return False
 
     @property
     def unseen(self) -> Unseen:

@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from pulse_pyro.arrays import Float1, Float2, Float3, Int, positive
 
 BLOCK = 4096
+LOG_2PI = float(np.log(2.0 * np.pi))
 RANK = 1e-11  # eigenvalues below this share of the largest count as zero
 
 
@@ -147,7 +149,7 @@ class LinearKernel:
 
     def __init__(self, draws: Mapping[str, Float3]) -> None:
         self.coef, mix = reduced_form(draws)
-        self.count, _, self.w_dim = self.coef.shape
+        self.count, self.columns, self.w_dim = self.coef.shape
         self.mean_coef = self.coef.mean(0)
         scale = np.sqrt(draws["variance"])[:, None, :] * np.eye(self.w_dim)
         self.factor = np.linalg.solve(mix, scale)  # noise = factor @ standard noise
@@ -171,3 +173,17 @@ class LinearKernel:
             df = self.df[index, None]
             noise *= np.sqrt(df / rng.chisquare(df, size=mean.shape[:2]))[..., None]
         return mean + noise @ np.swapaxes(self.factor[index], 1, 2)
+
+    def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
+        """Return log p(w | x, draw), (len(index), n)."""
+        inverse = np.linalg.inv(self.factor[index])
+        z = (w - self.mean_draws(x, index)) @ np.swapaxes(inverse, 1, 2)
+        log_det = np.linalg.slogdet(inverse)[1][:, None]
+        square = (z**2).sum(-1)
+        if self.df is None:
+            normal: Float2 = log_det - 0.5 * (square + self.w_dim * LOG_2PI)
+            return normal
+        df, d = self.df[index, None], self.w_dim
+        scale = gammaln((df + d) / 2) - gammaln(df / 2) - 0.5 * d * np.log(df * np.pi)
+        out: Float2 = log_det + scale - 0.5 * (df + d) * np.log1p(square / df)
+        return out

@@ -11,13 +11,13 @@ import numpy as np
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro._pyro.fit import Fit
 from pulse_pyro._pyro.inference import Ensemble, Inference
-from pulse_pyro.arrays import Bool, Float, whole
-from pulse_pyro.errors import DataError, ModelError, SettingError
+from pulse_pyro.arrays import Bool, Float, share, whole
+from pulse_pyro.errors import DataError, ModelError
 from pulse_pyro.laws.data import FitData
 from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.neural_kernel import NeuralKernel, with_mask
 from pulse_pyro.seeds import stream
-from pulse_pyro.summary import Lags, Summary
+from pulse_pyro.summary import Summary, as_summary
 
 if TYPE_CHECKING:
     from pulse_pyro._pyro.network import Shape
@@ -46,12 +46,9 @@ def neural_density(
     whole(components, "neural_density: components", 1)
     whole(width, "neural_density: width", 1)
     whole(depth, "neural_density: depth", 1)
-    if not 0 <= masking < 1:
-        raise SettingError(
-            f"neural_density: masking must be a share, 0 <= masking < 1, but {masking!r} came."
-        )
-    seen = Lags(int(summary)) if isinstance(summary, int | np.integer) else summary
-    family = NeuralFamily(components, width, depth, float(masking), masked=True)
+    hidden = share(masking, "neural_density: masking", zero=True)
+    seen = as_summary(summary, "neural_density")
+    family = NeuralFamily(components, width, depth, hidden, masked=True)
     return Law(None, seen, "neural_density", family=family)
 
 
@@ -85,6 +82,11 @@ class NeuralFamily:
     def default(self) -> Inference:
         """Five networks."""
         return Ensemble()
+
+    @property
+    def uses_holes(self) -> bool:
+        """Rows whose x is not complete are worth training on."""
+        return True
 
     @property
     def unseen(self) -> Unseen:
@@ -123,7 +125,10 @@ class NeuralFamily:
         x = with_mask(data.x) if self.masked else data.x
         held = _held_out(data, how, seed)
         shape = self.shape(data.x.shape[1], data.w_dim)
-        return None, train(x, data.w, held, shape, how, self.masking, seed)
+        found = train(x, data.w, held, shape, how, self.masking, seed)
+        # from the law's units to those of w
+        score = found.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
+        return None, replace(found, quality={"held_out_score": score})
 
     def kernel(self, draws: Mapping[str, Float]) -> NeuralKernel:
         """NumPy prediction."""
@@ -149,10 +154,12 @@ def _held_out(data: FitData, how: Ensemble, seed: int) -> Bool:
     if units == 1:
         order = np.argsort(data.rows.time, kind="stable")
         held: Bool = np.zeros(data.n, dtype=np.bool_)
-        held[order[-max(round(how.holdout * data.n), 1) :]] = True
+        held[order[-_some(how.holdout, data.n) :]] = True
         return held
-    chosen = stream(seed, "stop").permutation(units)[: max(round(how.holdout * units), 1)]
+    chosen = stream(seed, "stop").permutation(units)[: _some(how.holdout, units)]
     return np.isin(unit, chosen)
 
 
-__all__ = ["NeuralFamily", "neural_density"]
+def _some(part: float, count: int) -> int:
+    """Return a share of ``count``, but at least one, and leaving at least one."""
+    return min(max(round(part * count), 1), count - 1)

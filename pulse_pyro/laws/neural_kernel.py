@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 import numba
 import numpy as np
+from scipy.special import logsumexp
 
-from pulse_pyro.arrays import Float, Float2, Float3, Int
+from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro.laws.linear_exact import LOG_2PI
 
+FLOOR, CEILING = -6.0, 7.0  # of log 1/sd, as in training
 BLOCK = 2**16  # rows of one member at a time
 
 
@@ -30,6 +33,7 @@ class NeuralKernel:
         self, draws: Mapping[str, Float], components: int, w_dim: int, masked: bool
     ) -> None:
         self.layers = [(draws[f"weight{i}"], draws[f"bias{i}"]) for i in range(len(draws) // 2)]
+        self.columns = max(weight.shape[0] * weight.shape[-1] for weight, _ in self.layers)
         self.count, self.k, self.w_dim, self.masked = (
             len(self.layers[0][0]), components, w_dim, masked,
         )  # fmt: skip
@@ -67,6 +71,26 @@ class NeuralKernel:
         used, which = np.unique(index, return_inverse=True)
         found = np.stack([self._means(self._run(x, int(member))) for member in used])
         return found[which]
+
+    def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
+        """Return log p(w | x, member), (len(index), n)."""
+        used, which = np.unique(index, return_inverse=True)
+        return np.stack([self._score(self._run(x, int(member)), w) for member in used])[which]
+
+    def _score(self, out: Float2, w: Float2) -> Float1:
+        k, d = self.k, self.w_dim
+        logit, mean, log_root, lower = (
+            part.reshape(len(out), k, -1)
+            for part in np.split(out, [k, k + k * d, k + 2 * k * d], 1)
+        )
+        log_root = np.clip(log_root, FLOOR, CEILING)
+        row, column = np.tril_indices(d, -1)
+        off = w[:, None] - mean
+        z = np.exp(log_root) * off + (lower * off[..., column]) @ np.eye(d)[row]
+        normal = log_root.sum(-1) - 0.5 * ((z**2).sum(-1) + d * LOG_2PI)
+        weight = logit[..., 0] - logsumexp(logit[..., 0], axis=1, keepdims=True)
+        found: Float1 = logsumexp(weight + normal, axis=1)
+        return found
 
     def sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
         """Draw w at x (n, p) once per entry of ``index``: (len(index), n, w_dim)."""
@@ -106,6 +130,3 @@ def _draw(params, own, choice, noise, k, d, out):  # type: ignore[no-untyped-def
                     at += 1
                 log_root = min(max(line[scale + a], FLOOR), CEILING)
                 out[i, row, a] = value * np.exp(-log_root) + line[mean + a]
-
-
-FLOOR, CEILING = -6.0, 7.0  # of log 1/sd, as in training

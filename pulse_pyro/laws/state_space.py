@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize
 
 from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro.arrays import Float1, Float2, Float3, whole
+from pulse_pyro.arrays import Float, Float2, Float3, whole
 from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData
+from pulse_pyro.laws.emission import draw_emission
 from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FitRecord
 from pulse_pyro.laws.fitted_state_space import FittedStateSpace
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.linear import LinearFamily
-from pulse_pyro.laws.linear_exact import Conjugate, LinearKernel, exact_draws
+from pulse_pyro.laws.linear_exact import Conjugate, exact_draws
 from pulse_pyro.laws.varma_fit import fit_process
 from pulse_pyro.seeds import stream
-from pulse_pyro.summary import Lags
-
-ROUNDS = 4  # of weighting rows by what the filter leaves open
+from pulse_pyro.summary import Lags, as_summary
 
 
 def state_space(window: int | Lags, *, ar: int = 2, ma: int = 2) -> StateSpace:
@@ -39,7 +37,7 @@ def state_space(window: int | Lags, *, ar: int = 2, ma: int = 2) -> StateSpace:
     level of its own in each unit, values missing because of what they would have been, and the
     uncertainty of the VARMA coefficients, which are put at their maximum likelihood.
     """
-    lags = Lags(int(window)) if isinstance(window, int | np.integer) else window
+    lags = as_summary(window, "state_space")
     if not isinstance(lags, Lags):
         raise SettingError(
             f"state_space: window must be a number of lags or Lags(...), but {window!r} came; the "
@@ -65,27 +63,29 @@ class StateSpace:
         return self.window
 
     def check(self, history: History) -> ModelCard:
-        """Check the emission as the linear law it is, on complete rows."""
+        """Check the emission as the linear law it is, unseen values of S at their mean."""
+        self._expect(history)
+        full = np.where(np.isnan(history.s), _moments(history)[0], history.s)
         family = LinearFamily("normal", Conjugate())
-        card = Law(None, self.window, self.name, family=family).check(history)
+        law = Law(None, self.window, self.name, family=family)
+        card = law.check(replace(history, s=full))
         return replace(card, unseen="conditioned on, with memory")
 
     def fit(self, history: History, *, seed: int, draws: int = 1000) -> FittedStateSpace:
         """Fit the process of S by maximum likelihood, and draw from the emission's posterior.
 
         Both use every row: S may be seen in part in the archive too. Rows whose window is not
-        fully seen weigh less, by the variance the filter leaves open; with several W their
-        average is used.
+        fully seen weigh less, by the variance the filter leaves open; the noise of W is then put
+        at its maximum likelihood.
         """
-        if not isinstance(history, History):
-            raise DataError(
-                f"{self.name}: a History was expected, {type(history).__name__} came; make one "
-                "with History.from_frame, and pass one part of a split."
-            )
+        self._expect(history)
         whole(draws, "state_space: draws", 2)
         contexts = _moments(history)
-        mean, scale = contexts[0], np.where(contexts[1] > 0, contexts[1], 1.0)
-        process, fit = fit_process((history.s - mean) / scale, self.ar, self.ma, seed)
+        constant = contexts[1] <= 1e-9 * (np.abs(contexts[0]) + 1e-300)  # zero up to rounding
+        mean, scale = contexts[0], np.where(constant, 1.0, contexts[1])
+        standard = (history.s - mean) / scale
+        standard[..., constant] *= 0.0  # rounding is no signal
+        process, fit = fit_process(standard, self.ar, self.ma, seed)
         seen = Filtered(self.window, process, mean, scale)
         family = LinearFamily("normal", Conjugate())
         law = Law(None, seen, self.name, family=family)
@@ -103,6 +103,13 @@ class StateSpace:
             history.s_names, history.w_names,
         )  # fmt: skip
 
+    def _expect(self, history: History) -> None:
+        if not isinstance(history, History):
+            raise DataError(
+                f"{self.name}: a History was expected, {type(history).__name__} came; make one "
+                "with History.from_frame, and pass one part of a split."
+            )
+
 
 def _moments(history: History) -> Float2:
     """Return mean and sd of S over what is seen, (2, s_dim)."""
@@ -115,34 +122,15 @@ def _moments(history: History) -> Float2:
 
 def _emission(
     data: FitData, history: History, seen: Filtered, draws: int, seed: int
-) -> dict[str, Float3]:
-    """Regress w on the filtered window, rows weighted by 1 / (1 + open variance / noise)."""
-    rows, scaler = data.rows, data.scaler
-    columns = np.concatenate([np.ones((data.n, 1)), data.x, data.w], axis=1)
-    weight: Float1 = np.ones(data.n)
-    for turn in range(ROUNDS + 1):
-        full = (columns * weight[:, None]).T @ columns
-        last = turn == ROUNDS
-        size = draws if last else 50
-        found = exact_draws(full, data.w_dim, Conjugate(), size, stream(seed, "emission"), n=data.n)
-        if last:
-            break
-        kernel = LinearKernel(found)
-        slope = kernel.mean_coef[1:] * scaler.w_scale / scaler.x_scale[:, None]
-        _, var = seen.run(history.s, slope)
-        left = np.diagonal(var[rows.unit, rows.time], axis1=-2, axis2=-1)
-        miss = rows.w - scaler.w_out(kernel.mean(data.x))
-        noise = np.array([_noise(miss[:, j], left[:, j]) for j in range(data.w_dim)])
-        weight = 1.0 / (1.0 + (left / noise).mean(-1))
-    return found
+) -> dict[str, Float]:
+    """Draw from the emission: conjugate if every window was fully seen, weighted otherwise."""
+    rows, scaler, rng = data.rows, data.scaler, stream(seed, "emission")
 
+    def open_at(slope: Float2) -> Float3:
+        raw = slope * scaler.w_scale / scaler.x_scale[:, None]
+        left = seen.run(history.s, raw)[1][rows.unit, rows.time]
+        return left / np.outer(scaler.w_scale, scaler.w_scale)
 
-def _noise(miss: Float1, left: Float1) -> float:
-    """Return v that maximises the likelihood of miss ~ N(0, v + left): both (n,)."""
-
-    def loss(log: float) -> float:
-        total = np.exp(log) + left
-        return float(np.sum(np.log(total) + miss**2 / total))
-
-    high = np.log(np.mean(miss**2) + 1e-300)
-    return float(np.exp(optimize.minimize_scalar(loss, bounds=(high - 15.0, high + 1.0)).x))
+    if not open_at(np.ones((data.x.shape[1], data.w_dim))).max() > 1e-12:
+        return exact_draws(data.full, data.w_dim, Conjugate(), draws, rng)
+    return draw_emission(data.x, data.w, open_at, draws, rng)

@@ -137,9 +137,10 @@ def observe(x, cov, s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         if s[a] != s[a]:
             continue
         spread = cov[a, a]
-        if spread < KNOWN:  # nothing left to learn from it
-            continue
         miss = s[a] - x[a]
+        if spread < KNOWN:  # nothing left to learn from it, but a surprise is still a surprise
+            total -= 0.5 * (np.log(2.0 * np.pi * KNOWN) + miss * miss / KNOWN)
+            continue
         for i in range(m):
             gain[i] = cov[i, a] / spread
         for i in range(m):

@@ -1,0 +1,250 @@
+"""The law with memory: exact given its parameters, calibrated under masks, the same online."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.signal import lfilter
+
+from pulse_pyro import diagnose, load_law, save_law
+from pulse_pyro.calibration.calibrate import calibrate
+from pulse_pyro.errors import BundleError, DataError, PulseError, SettingError
+from pulse_pyro.features import Features
+from pulse_pyro.history import History
+from pulse_pyro.laws.fitted_state_space import FittedStateSpace
+from pulse_pyro.laws.linear import linear_lags
+from pulse_pyro.laws.state_space import state_space
+from pulse_pyro.summary import Identity, Lags, Stack, Window
+from tests.stat import assert_mean, z_bound
+from tests.test_varma import conditioned
+from tests.worlds import arma, linear_history
+
+WA = Features(lambda s, w, a: np.column_stack([np.ones(len(w)), w[:, 0], w[:, 0] * a]), 2,
+              ("1", "W", "W*a"))  # fmt: skip
+
+
+def archive(s, w):
+    names = [tuple(f"{k}{j}" for j in range(x.shape[2])) for k, x in (("s", s), ("w", w))]
+    units = tuple(f"u{i:04d}" for i in range(len(s)))
+    return History(s, w, np.ones(s.shape[:2], bool), units, *names)
+
+
+def hide(of, rate, seed=0):
+    gone = np.random.default_rng([seed, 3]).random(of.s.shape) < rate
+    return archive(np.where(gone, np.nan, of.s), of.w)
+
+
+def two_columns(units, time, seed):
+    """S: two AR(2) that share a part. W_0 needs S and its past, W_1 is noise alone."""
+    rng = np.random.default_rng(seed)
+    shocks = 0.1 * rng.standard_normal((2, units, time + 101))
+    one, two = lfilter([1], [1, -1.2, 0.4], shocks, axis=-1)[:, :, 100:, None]
+    s = np.concatenate([one, one + two], -1)
+    w = s[:, 1:, 1:] - s[:, :-1, :1]
+    noise = [0.05, 0.5] * rng.standard_normal((units, time, 2))
+    return archive(s[:, 1:], np.concatenate([w, 0 * w], -1) + noise)
+
+
+def archive_of(seed, columns=1):
+    history = two_columns(60, 30, seed)
+    return archive(history.s[..., :columns], history.w[..., :1])
+
+
+def assert_calibrated(law, history):
+    """Rows of a unit depend on each other: units are the sample, those fitted on count too."""
+    miss = history.w - law.mean(history.s)
+    found = (miss**2 / law.variance(history.s)).mean(1)
+    error = found.std(0, ddof=1) * np.sqrt(1 / len(found) + 1 / len(law.fit_units))
+    z = (found.mean(0) - 1) / error
+    assert np.abs(z).max() <= z_bound(len(z)), f"mean squared error / variance {found.mean(0)}"
+
+
+@pytest.fixture(scope="module")
+def plain():
+    history, coef = linear_history(200, 30, seed=0)
+    return state_space(3).fit(history, seed=0), coef
+
+
+@pytest.fixture(scope="module")
+def double():
+    law = state_space(Lags(2), ar=2, ma=0)
+    return law.fit(two_columns(60, 40, 0), seed=0, draws=200)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
+def test_mean_and_open_variance_are_gaussian_conditioning(double, rate):
+    s = hide(two_columns(1, 8, 1), rate).s
+    seen = double.filtered
+    scale, mean = np.tile(seen.scale, 2), np.tile(seen.mean, 2)
+    window, left = conditioned(seen.process, (s[0] - seen.mean) / seen.scale, 0, 2,
+                               double.slope * scale[:, None])  # fmt: skip
+    rows = window * scale + mean
+    noise = (double.kernel.factor**2).sum(-1).mean(0) * double.scaler.w_scale**2
+    centre = double.mean_draws(s, 200, rng=np.random.default_rng(0))[:, 0]
+    assert_allclose(double.mean(s)[0], double._line[0] + rows @ double.slope, atol=1e-9)
+    expected = np.diagonal(left, axis1=1, axis2=2) + noise + centre.var(0, ddof=1)
+    assert_allclose(double.variance(s)[0], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
+def test_variance_is_mean_squared_error_under_masks(plain, rate):
+    law, coef = plain
+    rng = np.random.default_rng(9)
+    s = arma((300, 32), rng)
+    x = np.concatenate([s[:, 2:], s[:, 1:-1], s[:, :-2]], -1)
+    w = 0.3 + x @ coef + 0.1 * rng.standard_normal((300, 30, 1))
+    assert_calibrated(law, hide(archive(s[:, 2:], w), rate))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_several_w_are_calibrated_one_by_one(double, rate):
+    assert_calibrated(double, hide(two_columns(200, 40, 2), rate))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_an_archive_that_is_masked_itself_gives_the_same_law(rate):
+    # W_1 does not need S, so rows with gaps tell as much about it as any other
+    law = state_space(Lags(2), ar=2, ma=0).fit(hide(two_columns(100, 40, 3), 0.5), seed=0)
+    assert_calibrated(law, hide(two_columns(200, 40, 4), rate, seed=1))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_one_w_in_a_masked_archive(rate):
+    law = state_space(2, ar=2, ma=0).fit(hide(archive_of(3, 2), 0.5), seed=0)
+    assert_calibrated(law, hide(archive_of(4, 2), rate, seed=1))
+
+
+def test_memory_beats_conditioning_on_the_window_alone():
+    first, fresh = two_columns(100, 40, 5), hide(two_columns(100, 40, 6), 0.5)
+    laws = state_space(2, ar=2, ma=0).fit(first, seed=0), linear_lags(2).fit(first, seed=0)
+    miss = [((law.mean(fresh.s) - fresh.w)[..., 0] ** 2).mean(1) for law in laws]
+    gain = miss[1] - miss[0]
+    assert gain.mean() > z_bound() * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def test_draws_have_the_mean_and_the_variance(double):
+    s, size = hide(two_columns(2, 10, 8), 0.5).s, 20_000
+    mean, variance = double.mean(s), double.variance(s)
+    follower = double.follow()
+    for row in s[0]:
+        follower.push(row)
+    rng = np.random.default_rng
+    whole, now = double.sample(s, size, rng=rng(1)), double.sample_now(s[0], size, rng=rng(2))
+    assert whole.shape == (size, *mean.shape)
+    for drawn, m, v in ((whole, mean, variance), (now, mean[0, -1], variance[0, -1]),
+                        (follower.sample(size, rng(3)), mean[0, -1], variance[0, -1])):  # fmt: skip
+        assert_mean(drawn, m)
+        assert_mean((drawn - m) ** 2, v)
+    where = np.isnan(s).any(-1)
+    centre, some = double.predict_where(s, where, size, rng=rng(4))
+    assert_allclose(centre, mean[where], rtol=1e-12)
+    assert_mean((some - centre) ** 2, variance[where])
+
+
+@pytest.mark.parametrize("orders", [(0, 0), (0, 1), (2, 0)], ids=str)
+def test_saved_and_read_back_it_is_the_same_law(tmp_path, orders):
+    history = two_columns(5, 15, 9)
+    law = state_space(Lags(2, start=1), ar=orders[0], ma=orders[1]).fit(history, seed=0)
+    back = load_law(save_law(law, tmp_path / "law"))
+    s = hide(history, 0.5).s
+    assert type(back) is FittedStateSpace
+    assert back.law_id == law.law_id
+    for ask in ("mean", "variance"):
+        assert_array_equal(getattr(back, ask)(s), getattr(law, ask)(s))
+    assert_array_equal(*(each.sample(s, 5, rng=np.random.default_rng(0)) for each in (law, back)))
+    text = (manifest := tmp_path / "law" / "manifest.json").read_text()
+    manifest.write_text(text.replace('"start": 1', '"start": 0'))
+    with pytest.raises(BundleError, match="edited"):
+        load_law(tmp_path / "law")
+
+
+def test_one_seed_one_law():
+    law, history = state_space(2), linear_history(seed=2)[0]
+    one, again, other = (law.fit(history, seed=seed) for seed in (0, 0, 1))
+    assert one.law_id == again.law_id != other.law_id
+    assert_array_equal(one.draws["coef"], again.draws["coef"])
+    seen = one.filtered
+    process = replace(seen.process, noise=2 * seen.process.noise)
+    twin = replace(one, law=replace(one.law, summary=replace(seen, process=process)))
+    assert twin.law_id != one.law_id  # it predicts other variances: it is another law
+
+
+def test_calibration_and_diagnostics_take_it():
+    law = state_space(2, ar=2, ma=0).fit(archive_of(0), seed=0)
+    held = archive_of(1)
+    held = History(held.s, held.w, held.seen, tuple("v" + u for u in held.units), ("s0",), ("w0",))
+    for part in (held, History(hide(held, 0.3).s, *list(vars(held).values())[1:])):
+        assert diagnose(law, part, seed=0).verdict != "fail"
+        found = calibrate(law, part, WA, seed=0)
+        assert found.law_id == law.law_id
+        assert np.isfinite(found.error).any()
+    with pytest.raises(PulseError, match="fitted on"):
+        calibrate(law, archive_of(0), WA, seed=0)
+
+
+@pytest.mark.parametrize(
+    "window", [True, 0, -1, 2.5, "2", None, Window(3, np.mean), Identity(), Stack(Lags(2))]
+)
+def test_a_window_that_is_no_number_of_lags_is_refused(window):
+    with pytest.raises(SettingError, match=r"window must be|number of lags must be"):
+        state_space(window)
+
+
+@pytest.mark.parametrize("setting", [{"ar": -1}, {"ma": -1}, {"ar": 1.5}, {"ma": None}], ids=str)
+def test_an_order_that_is_no_whole_number_is_refused(setting):
+    with pytest.raises(SettingError, match=f"{next(iter(setting))} must be a whole number >= 0"):
+        state_space(2, **setting)
+
+
+def test_an_archive_that_cannot_be_used_is_refused():
+    history, law = archive_of(0), state_space(2, ar=1, ma=0)
+    empty = np.full_like(history.s, np.nan)
+    with pytest.raises(DataError, match="'s1' is never seen"):
+        law.fit(archive(np.concatenate([history.s, empty], -1), history.w), seed=0)
+    with pytest.raises(DataError, match="NaN in the S and W columns"):
+        law.fit(archive(history.s, empty), seed=0)
+    with pytest.raises(DataError, match="infinite"):
+        archive(np.where(history.s > 0.3, np.inf, history.s), history.w)
+    with pytest.raises(DataError, match=r"DataFrame came.*History.from_frame"):
+        law.fit(history.to_frame(), seed=0)
+    with pytest.raises(SettingError, match="draws must be a whole number >= 2"):
+        law.fit(history, seed=0, draws=1)
+    with pytest.raises(DataError, match=r"must be \(batch, time, 1\)"):
+        law.fit(history, seed=0).mean(np.zeros((2, 3, 2)))
+
+
+@pytest.mark.parametrize("shape", [(1, 30), (1, 1), (30, 1), (3, 3)], ids=str)
+def test_small_archives_give_finite_answers(shape):
+    history, (units, time) = archive_of(0), shape
+    part = archive(history.s[:units, :time], history.w[:units, :time])
+    law = state_space(4, ar=4, ma=0).fit(part, seed=0)
+    s = hide(history, 0.5).s[:3]
+    assert np.isfinite(law.mean(s)).all()
+    assert (law.variance(s) > 0).all()
+
+
+def test_a_law_that_can_be_fitted_passes_its_check():
+    # no window of 12 is ever complete here, and the law says it does not need one
+    masked, law = hide(archive_of(0), 0.5), state_space(12, ar=1, ma=0)
+    assert np.isfinite(law.fit(masked, seed=0).mean(masked.s)).all()
+    assert law.check(masked).unseen == "conditioned on, with memory"
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6 + 0.1])
+def test_a_constant_column_neither_helps_nor_harms(value):
+    def wider(history):
+        return archive(np.concatenate([history.s, np.full_like(history.s, value)], -1), history.w)
+
+    law = state_space(2, ar=2, ma=0).fit(wider(hide(archive_of(0), 0.3)), seed=0)
+    assert_calibrated(law, wider(hide(archive_of(1), 0.5, seed=1)))
+    s = wider(archive_of(1)).s
+    # the archive does not tell what this column does: its prior says nothing much
+    moved = law.mean(s + np.array([0.0, 1.0])) - law.mean(s)
+    assert np.abs(moved).max() < archive_of(0).w.std()
+
+
+def test_w_that_never_varies_is_predicted_as_it_is():
+    masked = hide(archive_of(0), 0.5)
+    law = state_space(2, ar=1, ma=0).fit(archive(masked.s, np.full_like(masked.w, 0.1)), seed=0)
+    assert_allclose(law.mean(masked.s), 0.1, rtol=1e-9)
