@@ -212,6 +212,11 @@ def _matching_card(law: Law, card: ModelCard | None, x_mean: Float) -> ModelCard
         now = check_model(model, np.tile(x_mean, (8, 1)), np.zeros((8, card.w_dim)), law.label)
     except PulseError as cause:
         raise BundleError(f"load_law: the law passed does not run: {cause}") from cause
+    if card.unseen != law.unseen:
+        raise BundleError(
+            f"load_law: {law.label} was saved with unseen inputs {card.unseen}, but the law passed "
+            f"has them {law.unseen}."
+        )
     before, after = _fingerprint(card), _fingerprint(now)
     if before != after:
         raise BundleError(

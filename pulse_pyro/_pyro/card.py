@@ -13,6 +13,10 @@ SLOW = (
     "\n  slow because the model does not broadcast over draws: write (x * b).sum(-1) for x @ b, "
     "sd[..., None], and .to_event(1) on vector sites"
 )
+DISCRETE = (
+    "\n  site {!r} is discrete: no engine fits it; sum it out (MixtureSameFamily), or bring a "
+    "guide of your own for Svi"
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class ModelCard:
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
             f"  global sites: {latent}\n  local sites: {local}\n"
             f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
+            + "".join(DISCRETE.format(s.name) for s in self.sites if s.discrete)
             + ("" if self.vectorised else SLOW)
         )
 

@@ -44,7 +44,11 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
                 "it a prior with pyro.sample."
             )
         _check_w(label, given, free, many, tw.shape[-1])
-        sites = tuple(_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
+        # a unit's own latent that is drawn at prediction too is a row's latent there
+        sites = tuple(
+            replace(site, kind="local") if site.kind == "unit" and site.name in free.nodes else site
+            for site in (_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
+        )
         for site in sites:
             other = short.nodes.get(site.name)
             if site.name not in free.nodes and site.kind != "unit":

@@ -19,13 +19,17 @@ from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro._pyro.fit import Fit
 from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
 from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
-from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.sandbox import nan_is_ours, sandbox
 from pulse_pyro.arrays import Float, Float1
 from pulse_pyro.errors import ConvergenceError, ModelError
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import torch_seed
 
 PSIS_DRAWS = 400
+DIVERGED = (
+    "{}: Svi diverged: its loss went from {:.4g} to {:.4g}; lower Svi(rate=...), or use Laplace() "
+    "or Nuts()."
+)
 PARTICLES = 2  # draws per step of the variational objective
 
 
@@ -175,7 +179,8 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
         svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
         losses = np.empty(how.steps)
         for i in bar(range(how.steps), label="SVI"):
-            losses[i] = svi.step(*problem.args)
+            with nan_is_ours():
+                losses[i] = svi.step(*problem.args)
             _refuse_nan(losses[i], i, problem.label)
         _refuse_diverged(losses, problem.label)
         with torch.no_grad():
@@ -226,19 +231,21 @@ def _decay(how: Svi) -> float:
 
 def _optimise(model: Any, guide: Any, how: Svi, label: str) -> Float1:
     loss_of = Trace_ELBO(num_particles=PARTICLES)(model, guide)
-    loss_of()  # the first call creates the guide's parameters
+    begin = np.array([loss_of().item() for _ in range(20)])  # the first call makes parameters
     adam = torch.optim.Adam(guide.parameters(), lr=how.rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(adam, _decay(how))
     losses = np.empty(how.steps)
     for i in bar(range(how.steps), label="SVI"):
         adam.zero_grad()
-        loss = loss_of()
-        loss.backward()
+        with nan_is_ours():
+            loss = loss_of()
+            loss.backward()
         adam.step()
         schedule.step()
         losses[i] = loss.item()
         _refuse_nan(losses[i], i, label)
-    _refuse_diverged(losses, label)
+    if np.median(losses[-20:]) > begin.max() + 5.0 * begin.std() + 1.0:  # it began at Laplace's fit
+        raise ConvergenceError(DIVERGED.format(label, begin.mean(), losses[-20:].mean()))
     return losses
 
 
@@ -255,10 +262,7 @@ def _refuse_diverged(losses: Float1, label: str) -> None:
     some = len(losses) // 10
     if some < 3 or not np.median(losses[-some:]) > losses[:some].max():
         return
-    raise ConvergenceError(
-        f"{label}: Svi diverged: its loss went from {losses[:some].mean():.4g} to "
-        f"{losses[-some:].mean():.4g}; lower Svi(rate=...), or use Laplace() or Nuts()."
-    )
+    raise ConvergenceError(DIVERGED.format(label, losses[:some].mean(), losses[-some:].mean()))
 
 
 def _pareto_k(potential: Potential, u: torch.Tensor, log_q: torch.Tensor) -> float:
@@ -276,4 +280,7 @@ def pareto_shape(log_ratio: Float1) -> float:
     excess = ratio[-tail:] - ratio[-tail - 1]
     if not torch.isfinite(excess).all() or excess[-1] <= 1e-12:  # all ratios alike: q is exact
         return float("nan") if not torch.isfinite(excess).all() else float("-inf")
-    return float(fit_generalized_pareto(excess)[0])
+    try:
+        return float(fit_generalized_pareto(excess)[0])
+    except ZeroDivisionError:  # one ratio outweighs all the others
+        return float("inf")

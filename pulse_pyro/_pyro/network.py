@@ -1,7 +1,6 @@
 """Mixture density networks, a whole ensemble at once: the log-density and its training."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +14,7 @@ from pyro.infer import Trace_ELBO
 
 from pulse_pyro._pyro.fit import Fit
 from pulse_pyro._pyro.inference import Ensemble
-from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.sandbox import nan_is_ours, sandbox
 from pulse_pyro.arrays import Bool, Float2
 from pulse_pyro.errors import ConvergenceError
 from pulse_pyro.progress import bar
@@ -179,8 +178,7 @@ def _descend(
     for step in bar(range(how.steps), label="network"):
         at = fit_on[torch.randint(len(fit_on), (how.members, batch))]
         adam.zero_grad()
-        with warnings.catch_warnings():  # a loss that is not finite is refused below, in words
-            warnings.filterwarnings("ignore", "Encountered NaN", UserWarning)
+        with nan_is_ours():
             objective(at).backward()
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 10.0 * how.members)
         adam.step()

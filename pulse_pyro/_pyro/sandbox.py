@@ -1,5 +1,6 @@
 """The only place where Pyro runs: seeded, float64, and leaving no trace behind."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,3 +32,11 @@ def sandbox(seed: int, *names: str | int) -> Iterator[None]:
         finally:
             torch.set_default_dtype(dtype)
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def nan_is_ours() -> Iterator[None]:
+    """Silence Pyro's warning of a loss that is NaN, where the caller looks and says so itself."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Encountered (NaN|.*inf)", UserWarning)
+        yield

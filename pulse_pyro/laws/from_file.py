@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -61,14 +62,17 @@ def _run(file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ModelError(f"law_from_file: {file} cannot be loaded as Python.")
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up while they are made
     try:
         spec.loader.exec_module(module)
-    except Exception as cause:
-        line = _line(cause, file)
+    except (Exception, SystemExit) as cause:
+        what = (str(cause).strip().splitlines() or [""])[0]
         raise ModelError(
-            f"{file}{line} raised when it was loaded: {type(cause).__name__}: {cause}; a law's "
-            "file only defines things, it should not need data or do work."
+            f"{file}{_line(cause, file)} raised when it was loaded: {type(cause).__name__}: {what};"
+            " a law's file only defines things, it should not need data or do work."
         ) from cause
+    finally:
+        del sys.modules[spec.name]
     return module
 
 
@@ -76,7 +80,7 @@ def _line(cause: BaseException, file: Path) -> str:
     found = ""
     trace = cause.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():
             found = f", line {trace.tb_lineno},"
         trace = trace.tb_next
     return found
@@ -84,7 +88,11 @@ def _line(cause: BaseException, file: Path) -> str:
 
 def _misnamed(module: ModuleType, file: Path) -> None:
     """Catch a name that would silently be ignored: Model, summary, dims, Guide, ..."""
-    mine = [name for name in vars(module) if not name.startswith("_")]
+    mine = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, type | ModuleType)
+    ]
     for name in mine:
         meant = [wanted for wanted in NAMES if wanted.lower() == name.lower() and wanted != name]
         if meant and meant[0] not in mine:

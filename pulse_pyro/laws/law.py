@@ -111,7 +111,8 @@ class Law:
     family: Family | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.summary) or not hasattr(self.summary, "memory"):
+        fits = callable(self.summary) and hasattr(self.summary, "memory")
+        if not fits or isinstance(self.summary, type):
             raise SettingError(
                 f"Law: summary must be a summary such as Lags(3), but {self.summary!r} came; the "
                 "model is the first argument, the summary the second."
@@ -156,14 +157,10 @@ class Law:
             default the law's best: Exact where the law is conjugate, Laplace for other models.
         seed : two fits with one seed agree to the last bit on one machine.
         """
-        how: Inference = inference or (self.family.default if self.family else Laplace())
-        if not isinstance(how, Exact | Nuts | Svi | Laplace | Ensemble):
-            raise SettingError(
-                f"{self.label}: inference must be Exact(), Nuts(), Svi(), Laplace() or Ensemble(), "
-                f"but {how!r} came."
-            )
+        how = self.engine(inference)
         data, law = self.prepare(history)
         card, fit = law.fit_data(data, how, seed)
+        card = card and replace(card, unseen=law.unseen)
         seen = history.s[history.seen]
         if np.isnan(seen).any():  # ten times slower than the plain ones
             contexts = np.stack([np.nanmean(seen, axis=0), np.nanstd(seen, axis=0)])
@@ -177,6 +174,16 @@ class Law:
             law, fit.draws, card, data.scaler, data.inputs, contexts, record,
             history.units, history.s_names, history.w_names,
         )  # fmt: skip
+
+    def engine(self, inference: Inference | None) -> Inference:
+        """Return the engine asked for, or the law's own."""
+        how: Inference = inference or (self.family.default if self.family else Laplace())
+        if not isinstance(how, Exact | Nuts | Svi | Laplace | Ensemble):
+            raise SettingError(
+                f"{self.label}: inference must be Exact(), Nuts(), Svi(), Laplace() or Ensemble(), "
+                f"but {how!r} came."
+            )
+        return how
 
     def fit_data(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
         """Fit on rows in the law's own units, as :meth:`fit` does and simulated data need it."""
@@ -222,6 +229,8 @@ class Law:
         holes: Literal["", "x", "w"] = "x" if takes else ""
         if wants(self.model, "seen"):
             holes = "w"
+            if np.isnan(history.w).all():
+                raise DataError(f"{self.label}: no W was recorded in the archive at all.")
         data = FitData.raw(history.rows(self.summary, holes=holes))
         if self.family is None:  # a custom model states its priors in the units of the data
             return data

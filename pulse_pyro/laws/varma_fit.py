@@ -51,8 +51,10 @@ def fit_process(s: Float3, ar: int, ma: int, seed: int) -> tuple[Process, float]
 
     begins = sorted(_begins(some, ar, ma), key=loss)
     for begin in begins[:TRIED]:
-        tight = {"maxiter": 500, "maxfun": 500 * len(begin), "ftol": 1e-12, "gtol": 1e-3}
-        optimize.minimize(loss, begin, method="L-BFGS-B", options=tight)
+        optimize.minimize(
+            loss, begin, method="L-BFGS-B",
+            options={"maxiter": 500, "maxfun": 500 * len(begin), "ftol": 1e-12, "gtol": 1e-3},
+        )  # fmt: skip
     progress.close()
     if not np.isfinite(best[0]):
         raise ConvergenceError(
