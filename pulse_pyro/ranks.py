@@ -10,7 +10,7 @@ from scipy import stats
 
 from pulse_pyro._pyro.inference import Ensemble, Inference
 from pulse_pyro.arrays import Float, Float1, Int, whole
-from pulse_pyro.diagnostics import Check
+from pulse_pyro.diagnostics import Check, Verdict
 from pulse_pyro.errors import ModelError, SettingError, nearest
 from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData
@@ -56,11 +56,13 @@ class Sbc:
     def check(self) -> Check:
         """The verdict: fail below 0.001, warn below 0.05."""
         worst = self.names[int(self.p_values.argmin())]
-        verdict = "fail" if self.p_value < FAIL else "warn" if self.p_value < 0.05 else "pass"
+        verdict: Verdict = "pass"
+        if self.p_value < 0.05:
+            verdict = "fail" if self.p_value < FAIL else "warn"
         text = f"p-value of uniform ranks over {len(self.ranks)} simulated archives, worst {worst}."
         if verdict != "pass":
             text += f" {self._shape(worst)}"
-        return Check("sbc", verdict, self.p_value, FAIL, text)  # type: ignore[arg-type]
+        return Check("sbc", verdict, self.p_value, FAIL, text)
 
     def _shape(self, name: str) -> str:
         """Say in words what the histogram of one parameter looks like."""

@@ -23,9 +23,10 @@ class Simulated(NamedTuple):
 def simulate_prior(
     model: Callable[..., Any], x: Float2, unit: Int, card: ModelCard, seed: int, *names: str | int
 ) -> Simulated:
-    """Run model(x) once. A model that names ``unit`` is given it, and one with a site ``seen``
-    decides which w are recorded.
-    """  # noqa: D205
+    """Run model(x) once, with its parameters from the prior.
+
+    A model that names ``unit`` is given it; one with a site ``seen`` decides which w are recorded.
+    """
     extras: dict[str, Any] = {}
     if "unit" in inspect.signature(model).parameters:
         extras["unit"] = torch.as_tensor(unit)

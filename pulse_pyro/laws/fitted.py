@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
 from pulse_pyro.errors import DataError, ModelError
-from pulse_pyro.laws.follow import Window
+from pulse_pyro.laws.follow import Follower, Window
 from pulse_pyro.laws.linear_exact import LinearKernel
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.laws.unseen import CHUNK, average
@@ -176,7 +176,7 @@ class FittedLaw:
         found = self.kernel.log_density(self.scaler.x_in(x), self.scaler.w_in(w), index)
         return np.asarray(found - units)
 
-    def follow(self) -> Window:
+    def follow(self) -> Follower:
         """Start to follow a series online."""
         return Window(self)
 
@@ -230,8 +230,10 @@ class FittedLaw:
         if not hole.all():
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
         if self.law.unseen == "conditioned on":
-            scaled = lambda rows: predict(self.scaler.x_in(rows))  # noqa: E731
-            out[:, hole] = average(x[hole], self.inputs, scaled, size, self.kernel.columns)
+            out[:, hole] = average(
+                x[hole], self.inputs, lambda rows: predict(self.scaler.x_in(rows)), size,
+                self.kernel.columns,
+            )  # fmt: skip
         return self.scaler.w_out(out)
 
     def _newest(self, past: Float2) -> Float1:

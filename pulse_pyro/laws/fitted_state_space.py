@@ -100,7 +100,7 @@ class FittedStateSpace(FittedLaw):
         """Draw W_t given the past (time, s_dim), taken as all there is: (size, w_dim)."""
         return self.sample(past[None], size, rng=rng)[:, 0, -1]
 
-    def follow(self) -> Filter:  # type: ignore[override]
+    def follow(self) -> Filter:
         """Start to follow a series online: O(state^2) a step."""
         return Filter(self)
 

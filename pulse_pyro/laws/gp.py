@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ def gaussian_process(summary: int | Summary, *, basis: int | None = None) -> Law
 class GPFamily:
     """The closed forms of the Gaussian process law."""
 
+    uses_holes: ClassVar[bool] = False
+    unseen: ClassVar[Unseen] = "conditioned on"
     size: int | None
     box: Hilbert | None = None
 
@@ -86,16 +88,6 @@ class GPFamily:
     def default(self) -> Inference:
         """Marginal likelihood."""
         return Laplace()
-
-    @property
-    def uses_holes(self) -> bool:
-        """Complete rows only."""
-        return False
-
-    @property
-    def unseen(self) -> Unseen:
-        """Averaged over given the seen ones."""
-        return "conditioned on"
 
     @property
     def basis(self) -> Hilbert:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -51,6 +51,8 @@ def linear_lags(
 class LinearFamily:
     """The conjugate shortcuts and NumPy prediction of the linear law."""
 
+    uses_holes: ClassVar[bool] = False
+    unseen: ClassVar[Unseen] = "conditioned on"  # exactly: the mean is affine in x
     noise: Noise
     prior: Conjugate | Flat
 
@@ -73,16 +75,6 @@ class LinearFamily:
     def model(self, p: int, w_dim: int) -> Callable[..., Any]:
         """Return the Pyro model."""
         return linear_model(p, w_dim, self._proper(), self.noise == "student_t")
-
-    @property
-    def uses_holes(self) -> bool:
-        """Complete rows only."""
-        return False
-
-    @property
-    def unseen(self) -> Unseen:
-        """Unseen inputs are conditioned on, exactly: the mean is affine in x."""
-        return "conditioned on"
 
     def resolve(self, data: FitData) -> LinearFamily:
         """Nothing depends on the data."""

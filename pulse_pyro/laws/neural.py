@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class NeuralFamily:
     masked : masks are inputs too; settled by the archive, see :meth:`resolve`.
     """
 
+    uses_holes: ClassVar[bool] = True
     components: int
     width: int
     depth: int
@@ -82,11 +83,6 @@ class NeuralFamily:
     def default(self) -> Inference:
         """Five networks."""
         return Ensemble()
-
-    @property
-    def uses_holes(self) -> bool:
-        """Rows whose x is not complete are worth training on."""
-        return True
 
     @property
     def unseen(self) -> Unseen:

@@ -104,7 +104,9 @@ class NeuralKernel:
 
 
 @numba.njit(cache=True)
-def _draw(params, own, choice, noise, k, d, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _draw(
+    params: Float2, own: Int, choice: Float2, noise: Float3, k: int, d: int, out: Float3
+) -> None:
     """Pick a component by its weight, then solve root (w - mu) = noise by substitution."""
     share = np.empty(k)
     step = d * (d - 1) // 2

@@ -71,7 +71,7 @@ class Process:
 
 
 @numba.njit(cache=True)
-def advance(x, cov, top, noise, lags):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def advance(x: Float1, cov: Float2, top: Float2, noise: Float2, lags: int) -> None:
     """Move the state (m,) and its covariance (m, m) to the next time, in place."""
     d, m = top.shape
     tail = lags * d  # where the innovations begin
@@ -128,7 +128,7 @@ def advance(x, cov, top, noise, lags):  # type: ignore[no-untyped-def]  # noqa: 
 
 
 @numba.njit(cache=True)
-def observe(x, cov, s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def observe(x: Float1, cov: Float2, s: Float1) -> float:
     """Condition on the entries of s (d,) that are not NaN, in place; return their log-density."""
     m = len(x)
     gain = np.empty(m)
@@ -159,7 +159,10 @@ def observe(x, cov, s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 
 @numba.njit(cache=True)
-def _filter(s, top, noise, start, lags, first, coef, window, var, fits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _filter(
+    s: Float3, top: Float2, noise: Float2, start: Float2, lags: int, first: int, coef: Float2,
+    window: Float3, var: Float4, fits: Float1,
+) -> None:  # fmt: skip
     """Run the filter over series s (batch, time, d); fill window, var and log-likelihoods."""
     m = len(start)
     width, w_dim = coef.shape
