@@ -89,12 +89,14 @@ class FittedStateSpace(FittedLaw):
         """Return log p^(W_t = w_t | all seen up to t), (batch, time); NaN where w is NaN."""
         window, left = self.filtered.run(self._series(s), self.slope)
         kernel, scale = LinearKernel(self.draws), self.scaler.w_scale
-        out = np.full((draws, *window.shape[:2]), np.nan)
-        for i, at in enumerate(np.linspace(0, kernel.count - 1, draws).astype(np.int64)):
+        rows = self.scaler.x_in(window.reshape(-1, window.shape[-1]))
+        index = np.unique(np.linspace(0, kernel.count - 1, draws).astype(np.int64))
+        out = np.empty((len(index), *window.shape[:2]))
+        for i, at in enumerate(index):
             root = kernel.factor[at] * scale[:, None]
-            mean = self.scaler.w_out(kernel.mean_draws(self.scaler.x_in(window), at[None])[0])
-            out[i] = _normal(w - mean, left + root @ root.T)
-        return np.asarray(logsumexp(out, axis=0) - np.log(draws))
+            mean = self.scaler.w_out(kernel.mean_draws(rows, at[None])[0])
+            out[i] = _normal(w - mean.reshape(np.shape(w)), left + root @ root.T)
+        return np.asarray(logsumexp(out, axis=0) - np.log(len(index)))
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), taken as all there is: (size, w_dim)."""
