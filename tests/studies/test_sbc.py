@@ -18,8 +18,8 @@ from pulse_pyro import (
 )
 
 FILES = sorted((Path(__file__).parents[2] / "models").glob("*.py"))
-ARCHIVES = int(os.environ.get("PULSE_REPS", "100"))
-SHORT = Nuts(draws=200, warmup=150, chains=1)
+ARCHIVES = int(os.environ.get("PULSE_REPS", "60"))
+SHORT = Nuts(draws=99, warmup=100, chains=1)
 
 
 def inputs(units=10, time=22, s_dim=1):
