@@ -26,7 +26,7 @@ from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.laws.specs import family_from, summary_from, summary_spec
 
 FORMAT = 1
-SETTLED = ("box", "masked")
+SETTLED = ("box", "missable", "most")
 PARTS = ("x_mean", "x_scale", "w_mean", "w_scale", "input_mean", "input_cov", "contexts")
 
 
@@ -38,6 +38,10 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
     earlier law at that path is replaced; any other folder is left alone. Units' names are stored
     (calibration must recognise them), rows of data are not.
     """
+    if not isinstance(fitted, FittedLaw):
+        raise BundleError(
+            f"save_law: a fitted law was expected, {type(fitted).__name__} came; fit it first."
+        )
     target = Path(path)
     if target.exists() and not _is_ours(target):
         raise BundleError(f"save_law: {target} exists and is not a saved law; choose another path.")
@@ -69,6 +73,7 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         "s_names": fitted.s_names,
         "w_names": fitted.w_names,
         "law_id": fitted.law_id,
+        "probe": None if family is not None else _probe(fitted),
         "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
         "versions": {name: version(name) for name in ("pulse-pyro", "numpy", "torch", "pyro-ppl")},
     }
@@ -101,8 +106,7 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     ----------
     path : the folder.
     model : the Law itself, needed for a custom model or summary: code is never read from a bundle.
-        Its sites, shapes and summary are compared with those saved; two models that differ only
-        inside cannot be told apart.
+        Its sites, shapes, summary and its answers at a few inputs are compared with those saved.
     """
     manifest, arrays = _read(Path(path))
     law = _law(manifest, model, Path(path))
@@ -118,9 +122,26 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
         law, draws, card, scaler, inputs, arrays["contexts"], record,
         tuple(manifest["fit_units"]), tuple(manifest["s_names"]), tuple(manifest["w_names"]),
     )  # fmt: skip
+    if law.family is None and not np.allclose(
+        _probe(fitted), manifest["probe"], rtol=1e-6, equal_nan=True
+    ):
+        raise BundleError(
+            f"load_law: {law.label} gives other answers than when it was saved; its model has "
+            "changed since."
+        )
     if fitted.law_id != manifest["law_id"]:
         raise BundleError(f"load_law: {path} does not carry the law its manifest names.")
     return fitted
+
+
+def _probe(fitted: FittedLaw) -> list[float]:
+    """Answers of a custom law at three rows of inputs, to recognise its model by."""
+    spread = np.sqrt(np.diag(fitted.inputs.cov))
+    rows = fitted.inputs.mean + np.array([[-1.0], [0.3], [1.0]]) * spread
+    found = fitted.kernel.log_density(
+        fitted.scaler.x_in(rows), np.ones((3, len(fitted.w_names))), np.arange(2)
+    )
+    return [float(v) for v in found.ravel()]
 
 
 def _is_ours(path: Path) -> bool:

@@ -147,8 +147,8 @@ def _quality(name: str, value: float) -> Check:
         "divergences": "Steps the sampler could not follow; it may have missed a region.",
         "loss_drop": "The loss still falls, by this many standard errors, at the end of the fit.",
         "improper": "Directions the rows do not span: draws carry no uncertainty there.",
-        "basis": "Basis functions an input needs at its fitted length scale, over those it has; "
-        "above 1 ask for more, gaussian_process(..., basis=...), or the law is too smooth.",
+        "basis": "Basis functions, or box, that an input needs at its fitted length scale, over "
+        "what it has; above 1 ask for more functions, gaussian_process(..., basis=...).",
         "finer": "What finer sines explain of the residuals, over the 99.9 % point of chance; "
         "above 1 the basis is too small, or residuals of a unit depend on each other.",
         "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",

@@ -143,6 +143,7 @@ def _made_up(law: Law) -> History:
         x = law.summary(s)
         whole = np.isfinite(x).all(-1)
         drawn = prior_w(law.model_for(x.shape[-1], 1), x[whole], 0)
+        drawn = drawn if drawn.ndim == 2 else np.zeros((len(drawn), 1))
         w = np.zeros((6, length, drawn.shape[-1]))
         w[whole] = drawn
     except Exception:  # whatever is wrong, the contract check says it better

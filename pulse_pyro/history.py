@@ -117,6 +117,11 @@ class History:
         """Return the archive of the units at these positions."""
         at = np.asarray(index)
         at = np.flatnonzero(at) if at.dtype == np.bool_ else at.astype(np.int64)
+        if len(at) and not (-len(self.units) <= at.min() and at.max() < len(self.units)):
+            raise DataError(
+                f"History.take: positions run from 0 to {len(self.units) - 1}, but "
+                f"{at.max() if at.max() >= len(self.units) else at.min()} came."
+            )
         units = tuple(self.units[i] for i in at)
         return History(self.s[at], self.w[at], self.seen[at], units, self.s_names, self.w_names)
 

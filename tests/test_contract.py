@@ -197,3 +197,23 @@ def test_a_model_that_cannot_run_at_once_is_found_out(model):
 def test_few_rows_suffice(count):
     assert check_model(everything, X[:count], W1[:count]).vectorised
     assert not check_model(matmul, X[:count], W1[:count]).vectorised
+
+
+def test_a_row_must_not_depend_on_the_others():
+    """Fitted on many rows it would pass every check, and answer nonsense for one."""
+
+    def centred(x, w=None):
+        observe(x, w, line(x - x.mean(-2, keepdim=True)))
+
+    with pytest.raises(ModelError, match="only one row"):
+        check_model(centred, X, W1)
+
+
+def test_a_prior_that_breaks_its_own_likelihood_is_a_sentence():
+    def negative_scale(x, w=None):
+        sd = pyro.sample("sd", dist.Normal(-5.0, 0.1))
+        with rows(x):
+            pyro.sample("w", dist.Normal(line(x), sd[..., None]).to_event(1), obs=w)
+
+    with pytest.raises(ModelError, match="failed"):
+        check_model(negative_scale, X, W1)

@@ -73,7 +73,7 @@ def constant(lines, k, d):
     """A kernel whose member e has outputs lines[e] at every x, of one column."""
     bias = np.atleast_2d(lines)
     weight = np.zeros((len(bias), 1, bias.shape[1]))
-    return NeuralKernel({"weight0": weight, "bias0": bias}, k, d, masked=False)
+    return NeuralKernel({"weight0": weight, "bias0": bias}, k, d, ())
 
 
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3))
@@ -93,7 +93,7 @@ def test_torch_and_numpy_agree_with_scipy(sizes, seed):
     density = network.log_density(found, torch.as_tensor(w)).numpy()
     wanted = [[log_score(line, v, k) for line, v in zip(of, w, strict=True)] for of in lines]
     assert_allclose(density, wanted, rtol=1e-7, atol=1e-7)
-    kernel = NeuralFamily(k, 5, depth, 0.0, masked=False).kernel(weights)
+    kernel = NeuralFamily(k, 5, depth, 0.0).kernel(weights)
     assert (kernel.w_dim, kernel.count) == (d, 2)
     means = np.array([[moments(line, k, d)[0] for line in of] for of in lines])
     assert_allclose(kernel.mean(x), means.mean(0), rtol=1e-9, atol=1e-12)
@@ -106,10 +106,12 @@ def test_the_kernel_is_the_pyro_model_in_numpy(masked):
     """Two implementations that share no code: the Pyro model at given weights, and the kernel."""
     rng = np.random.default_rng(1)
     s, w = rng.standard_normal((4, 6, 2)), rng.standard_normal((4, 6, 3))
-    s[0, 0, 0] = np.nan if masked else 0.0
     history = pp.History(s, w, np.ones((4, 6), bool), tuple("abcd"), tuple("st"), tuple("uvw"))
-    law = pp.neural_density(pp.Identity(), components=3, width=4)
-    card, family = law.check(history), NeuralFamily(3, 4, 2, 0.0, masked)
+    law = pp.neural_density(pp.Identity(), components=3, width=4, masking=0.5 * masked)
+    card, family = (
+        law.check(history),
+        NeuralFamily(3, 4, 2, 0.5 * masked, (masked, masked), 2 * masked),
+    )
     assert card.vectorised
     assert card.unseen == ("learned" if masked else "refused")
     draws = random_weights(family.shape(2, 3), 4, rng)
@@ -161,7 +163,7 @@ def test_every_component_has_its_own_full_covariance(drawn):
 def test_each_row_and_each_member_is_drawn_from_its_own_mixture():
     shape, rng = network.Shape(2, 2, 3, 6, 2), np.random.default_rng(3)
     weights = random_weights(shape, 3, rng)
-    kernel = NeuralKernel(weights, 3, 2, masked=False)
+    kernel = NeuralKernel(weights, 3, 2, ())
     x, index = rng.standard_normal((4, 2)), np.arange(30_000) % 3
     sample = kernel.sample(x, index, rng)
     for e in range(3):
@@ -205,7 +207,7 @@ def test_spikes_and_spills_are_bounded_alike_in_training_and_in_draws(log_root, 
 
 def test_long_inputs_are_answered_block_by_block(monkeypatch):
     shape, rng = network.Shape(2, 2, 2, 4, 1), np.random.default_rng(6)
-    kernel, x = NeuralKernel(random_weights(shape, 2, rng), 2, 2, masked=False), rng.random((10, 2))
+    kernel, x = NeuralKernel(random_weights(shape, 2, rng), 2, 2, ()), rng.random((10, 2))
     whole = kernel.mean(x)
     monkeypatch.setattr(neural_kernel, "BLOCK", 3)
     assert_allclose(kernel.mean(x), whole, rtol=1e-12)

@@ -138,7 +138,7 @@ def test_an_unseen_s_is_refused_alike_in_streaming_and_in_batch():
     bot = policy()
     for t, now in enumerate(s):
         if action[0, t] == -1:
-            with pytest.raises(FeatureError, match=r"unit 'ann' is refused: feature 'S'.* next"):
+            with pytest.raises(FeatureError, match=r"unit 'ann' is refused: feature 'S'.*observe"):
                 bot.act(now, unit="ann")
         else:
             choice = bot.act(now, unit="ann")

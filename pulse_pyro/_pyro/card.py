@@ -86,7 +86,10 @@ class ModelCard:
         speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
         latent = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals) or "none"
         local = ", ".join(s.name for s in self.locals) or "none"
-        missing = {"refused": "rounds that lack one are refused", "learned": "learned from masks"}
+        missing = {
+            "refused": "rounds that lack one are refused",
+            "learned": "learned, for inputs training saw missing; refused for others",
+        }
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
             f"  global sites: {latent}\n  local sites: {local}\n"

@@ -70,9 +70,10 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
         nesting = max(1, *(len(site.batch_shape) for site in sites))
         local = any(site.kind == "local" for site in sites)
         closed = not local and has_mean(given.nodes["w"]["fn"])
+        _check_alone(model, label, tx, free)
         slow = ModelCard(sites, x.shape[1], tw.shape[-1], False, nesting, closed)
         fast = replace(slow, vectorised=True)
-        return fast if _same_law(model, tx, tw, slow, fast) else slow
+        return fast if _same_law(model, label, tx, tw, slow, fast) else slow
 
 
 def _extras(model: Model, w: Float2) -> dict[str, torch.Tensor]:
@@ -150,15 +151,33 @@ def _check_w(label: str, given: Any, free: Any, many: int, w_dim: int) -> None:
     if batch != (many,) or event != (w_dim,):
         raise ModelError(
             f"{label}: site 'w' has batch shape {batch} and event shape {event} for {many} rows; "
-            f"they must be ({many},) and ({w_dim},): end the distribution with .to_event(1)."
+            f"they must be ({many},) and ({w_dim},): parameters need a last axis "
+            "for w, loc[..., None], and the distribution ends with .to_event(1)."
+        )
+
+
+def _check_alone(model: Model, label: str, x: torch.Tensor, free: Any) -> None:
+    """Refuse a model in which a row's law depends on the other rows: online there is only one."""
+    latent = {n: node for n, node in free.nodes.items() if n != "w" and _stochastic(node)}
+    if any(_site(n, node).kind != "global" for n, node in latent.items()):
+        return  # a row's own latent is drawn anew each time
+    held = poutine.condition(model, {n: node["value"] for n, node in latent.items()})
+    value = free.nodes["w"]["value"]
+    alone = _trace(held, label, x[-1:], None, {}).nodes["w"]["fn"]
+    one, two = free.nodes["w"]["fn"].log_prob(value)[-1], alone.log_prob(value[-1:])[0]
+    if not torch.allclose(one, two, rtol=1e-6, equal_nan=True):
+        raise ModelError(
+            f"{label}: the law of a row changes with the other rows (log-density {float(two):.4g} "
+            f"alone, {float(one):.4g} among others); online there is only one row, so no "
+            "x.mean(-2) or x.std(-2) in a model: put it into the summary or the data."
         )
 
 
 def _same_law(
-    model: Model, x: torch.Tensor, w: torch.Tensor, slow: ModelCard, fast: ModelCard
+    model: Model, label: str, x: torch.Tensor, w: torch.Tensor, slow: ModelCard, fast: ModelCard
 ) -> bool:
     """Compare log p(w | draw) of two prior draws, run one by one and both at once."""
-    traces = [poutine.trace(model).get_trace(x) for _ in range(2)]
+    traces = [_trace(model, label, x, None, {}) for _ in range(2)]
     draws = {
         site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
         for site in (*slow.globals, *slow.locals)  # row-wise latents too: the same noise for both

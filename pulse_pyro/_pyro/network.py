@@ -173,6 +173,7 @@ def _descend(
     cycle = torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=how.rate, total_steps=how.steps + 1)
     every = max(how.steps // LOOKS, 1)
     best = {name: value.detach().clone() for name, value in weights.items()}
+    judged = _hide(x[judge], masking) if masking else x[judge]
     least, since, looks = torch.full((how.members,), torch.inf), 0, []
     worst = shape.w_dim * (0.5 * math.log(2 * math.pi * math.e) + 1.0)
     for step in bar(range(how.steps), label="network"):
@@ -186,7 +187,7 @@ def _descend(
         if (step + 1) % every and step + 1 < how.steps:
             continue
         with torch.no_grad():
-            loss = -log_density(mixture(shape, weights, x[judge]), w[judge]).mean(-1)
+            loss = -log_density(mixture(shape, weights, judged), w[judge]).mean(-1)
         if not torch.isfinite(loss).all():
             raise ConvergenceError(
                 f"neural_density: training diverged at step {step + 1}: a held-out log score is "

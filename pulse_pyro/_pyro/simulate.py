@@ -31,7 +31,7 @@ def simulate_prior(
     if "unit" in inspect.signature(model).parameters:
         extras["unit"] = torch.as_tensor(unit)
     with sandbox(seed, "prior", *names), torch.no_grad():
-        nodes = poutine.trace(model).get_trace(torch.as_tensor(x), **extras).nodes
+        nodes = poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes
         truth = {site.name: nodes[site.name]["value"].numpy().copy() for site in card.globals}
         w = nodes["w"]["value"].numpy().astype(np.float64)
         if "seen" in nodes:
@@ -42,6 +42,6 @@ def simulate_prior(
 def prior_w(model: Callable[..., Any], x: Float2, seed: int) -> Float2:
     """Draw w, (n, w_dim), at x (n, p), with parameters from the prior."""
     with sandbox(seed, "prior w"), torch.no_grad():
-        value = poutine.trace(model).get_trace(torch.as_tensor(x)).nodes["w"]["value"]
+        value = poutine.trace(model).get_trace(torch.tensor(x)).nodes["w"]["value"]
         out: Float2 = value.numpy().astype(np.float64)
     return out

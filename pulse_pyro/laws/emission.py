@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Float, Float2, Float3
+from pulse_pyro.arrays import Float, Float2, Float3, Int
 from pulse_pyro.laws.linear_exact import Conjugate
 
 ROUNDS = 4  # of regression, open variance and noise in turn
@@ -21,12 +21,16 @@ PRIOR = Conjugate()
 
 
 def draw_emission(
-    x: Float2, w: Float2, open_at: Callable[[Float2], Float3], draws: int, rng: np.random.Generator
-) -> dict[str, Float]:
+    x: Float2, w: Float2, unit: Int, open_at: Callable[[Float2], Float3], draws: int,
+    rng: np.random.Generator,
+) -> dict[str, Float]:  # fmt: skip
     """Return draws of coef, variance and link, as ``exact_draws``, for rows x (n, p), w (n, q).
 
-    open_at : slopes (p, q) -> V (n, q, q). Draws of the coefficients are given the estimated
-    noise; those of the noise are inverse-Wishart around it.
+    unit : (n,) whose rows depend on each other: one unseen value enters many windows. open_at :
+    slopes (p, q) -> V (n, q, q). Draws of the coefficients have the covariance of the estimating
+    equations summed by unit (where units are few, their average factor over independence); those
+    of the noise are inverse-Wishart with as many degrees of freedom as rows tell of it. Where
+    nearly everything is unseen, noise and open variance cannot be told apart.
     """
     n, q = w.shape
     z = np.concatenate([np.ones((n, 1)), x], axis=1)
@@ -36,10 +40,13 @@ def draw_emission(
         left = open_at(mean[1:])
         sigma = _noise(w - z @ mean, left, sigma)
     mean, precision = _regress(z, w, sigma + left, sigma)
-    root = np.linalg.cholesky(precision)
-    free = np.linalg.solve(root.T, rng.standard_normal((mean.size, draws)))
+    root = _root(z, w - z @ mean, np.linalg.inv(sigma + left), unit, precision)
+    free = root @ rng.standard_normal((mean.size, draws))
     coef = mean + (free - free.mean(1, keepdims=True)).T.reshape(draws, q, -1).swapaxes(1, 2)
-    noise = stats.invwishart.rvs(n + q + 1, sigma * n, size=draws, random_state=rng)
+    own = np.diagonal(sigma)
+    told = (own / (own + np.diagonal(left, axis1=1, axis2=2))) ** 2
+    df = max(float(told.sum(0).min()), 1.0)
+    noise = stats.invwishart.rvs(df + q + 1, sigma * df, size=draws, random_state=rng)
     return _triangular(coef, np.asarray(noise).reshape(draws, q, q))
 
 
@@ -58,6 +65,21 @@ def _regress(z: Float2, w: Float2, cov: Float3, sigma: Float2) -> tuple[Float2, 
     prior[0] = PRIOR.intercept**-2
     flat = flat + np.kron(np.linalg.inv(sigma), np.diag(prior))
     return np.linalg.solve(flat, right.ravel()).reshape(q, p1).T, flat
+
+
+def _root(z: Float2, miss: Float2, weight: Float3, unit: Int, precision: Float2) -> Float2:
+    """Return a root of the coefficients' covariance, rows of a unit dependent."""
+    score = np.einsum("nij,nj,na->nia", weight, miss, z).reshape(len(z), -1)
+    _, code = np.unique(unit, return_inverse=True)
+    total = np.zeros((code.max() + 1, score.shape[1]))
+    np.add.at(total, code, score)
+    inverse = np.linalg.inv(precision)
+    cov = inverse @ (total.T @ total) @ inverse
+    if len(total) < 2 * len(cov):  # too few units for a matrix of their own: one factor for all
+        cov = inverse * max(float(np.trace(precision @ cov)) / len(cov), 1.0)
+    value, vector = np.linalg.eigh((cov + cov.T) / 2.0)
+    out: Float2 = vector * np.sqrt(np.maximum(value, 0.0))
+    return out
 
 
 def _noise(miss: Float2, left: Float3, sigma: Float2) -> Float2:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
@@ -18,6 +17,7 @@ from pulse_pyro.errors import DataError, ModelError
 from pulse_pyro.laws.follow import Follower, Window
 from pulse_pyro.laws.linear_exact import LinearKernel
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+from pulse_pyro.laws.score import check_shape, log_score
 from pulse_pyro.laws.unseen import CHUNK, average
 
 if TYPE_CHECKING:
@@ -92,8 +92,13 @@ class FittedLaw:
 
     @cached_property
     def law_id(self) -> str:
-        """Fingerprint of the summary, the columns, the units and every draw."""
-        digest = hashlib.sha256(repr((self.law.summary.names, self.s_names, self.w_names)).encode())
+        """Fingerprint of the family, the summary, the columns, the units and every draw.
+
+        A custom model's code is not part of it.
+        """
+        family = self.law.family.spec() if self.law.family is not None else self.law.unseen
+        about = (family, self.law.summary.names, self.s_names, self.w_names)
+        digest = hashlib.sha256(repr(about).encode())
         units = {f"units {key}": value for key, value in vars(self.scaler).items()}
         inputs = {f"inputs {key}": value for key, value in vars(self.inputs).items()}
         for name, value in sorted((dict(self.draws) | units | inputs).items()):
@@ -157,24 +162,9 @@ class FittedLaw:
         The log score of the law at held-out w (batch, time, w_dim). NaN where w is NaN, or an
         input is not seen and the law has not learned to do without.
         """
-        x, flat = self._inputs(s), np.asarray(w, np.float64).reshape(-1, len(self.w_names))
-        hole = np.isnan(flat.sum(-1))
-        if self.law.unseen != "learned":
-            hole |= np.isnan(x.sum(-1))
-        index = np.unique(np.linspace(0, self.kernel.count - 1, draws).astype(np.int64))
-        out = np.full(len(x), np.nan)
-        rows = np.flatnonzero(~hole)
-        block = max(CHUNK // (len(index) * (x.shape[1] + flat.shape[1])), 1)
-        for start in range(0, len(rows), block):
-            at = rows[start : start + block]
-            each = self._scores(x[at], flat[at], index)
-            out[at] = logsumexp(each, axis=0) - np.log(len(index))
-        return out.reshape(np.shape(s)[:-1])
-
-    def _scores(self, x: Float2, w: Float2, index: Int) -> Float2:
-        units = float(np.log(self.scaler.w_scale).sum())
-        found = self.kernel.log_density(self.scaler.x_in(x), self.scaler.w_in(w), index)
-        return np.asarray(found - units)
+        series = self._series(s)
+        check_shape(self, series, w)
+        return log_score(self, series, np.asarray(w, np.float64), draws)
 
     def follow(self) -> Follower:
         """Start to follow a series online."""
@@ -221,7 +211,7 @@ class FittedLaw:
             out[:, rows] = self.kernel.sample(filled, index, rng)
         return self.scaler.w_out(out)
 
-    def _at(self, x: Float2, predict: Callable[[Float2], Float3], size: int) -> Float3:
+    def _at(self, x: Float2, predict: Callable[[Any], Float3], size: int) -> Float3:
         """Predict (size, n, w_dim) in raw units from rows x (n, p), some of which may hold NaN."""
         hole = np.isnan(x.sum(-1))
         if self.law.unseen == "learned" or not hole.any():
@@ -229,7 +219,10 @@ class FittedLaw:
         out = np.full((size, len(x), len(self.w_names)), np.nan)
         if not hole.all():
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
-        if self.law.unseen == "conditioned on":
+        if getattr(self.kernel, "takes_moments", False):
+            unseen = self.scaler.moments_in(self.inputs.moments(x[hole]))
+            out[:, hole] = predict(unseen)
+        elif self.law.unseen == "conditioned on":
             out[:, hole] = average(
                 x[hole], self.inputs, lambda rows: predict(self.scaler.x_in(rows)), size,
                 self.kernel.columns,
@@ -244,7 +237,13 @@ class FittedLaw:
         return self.law.summary.last(past)
 
     def _series(self, s: Float3) -> Float3:
-        s = np.asarray(s, dtype=np.float64)
+        try:
+            s = np.asarray(s, dtype=np.float64)
+        except (TypeError, ValueError) as cause:
+            raise DataError(
+                f"{self.law.label}: s must be an array (batch, time, {len(self.s_names)}), but "
+                f"{type(s).__name__} came; pass history.s."
+            ) from cause
         if s.ndim != 3 or s.shape[-1] != len(self.s_names):
             raise DataError(
                 f"{self.law.label}: s must be (batch, time, {len(self.s_names)}) with columns "

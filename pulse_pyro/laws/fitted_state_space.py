@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Float4
 from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear_exact import LOG_2PI, LinearKernel
+from pulse_pyro.laws.score import check_shape
 from pulse_pyro.laws.varma import advance, observe
 
 
@@ -87,16 +87,18 @@ class FittedStateSpace(FittedLaw):
 
     def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
         """Return log p^(W_t = w_t | all seen up to t), (batch, time); NaN where w is NaN."""
+        check_shape(self, self._series(s), w)
         window, left = self.filtered.run(self._series(s), self.slope)
         kernel, scale = LinearKernel(self.draws), self.scaler.w_scale
         rows = self.scaler.x_in(window.reshape(-1, window.shape[-1]))
         index = np.unique(np.linspace(0, kernel.count - 1, draws).astype(np.int64))
-        out = np.empty((len(index), *window.shape[:2]))
-        for i, at in enumerate(index):
+        total = np.full(window.shape[:2], -np.inf)
+        for at in index:
             root = kernel.factor[at] * scale[:, None]
             mean = self.scaler.w_out(kernel.mean_draws(rows, at[None])[0])
-            out[i] = _normal(w - mean.reshape(np.shape(w)), left + root @ root.T)
-        return np.asarray(logsumexp(out, axis=0) - np.log(len(index)))
+            found = _normal(w - mean.reshape(np.shape(w)), left + root @ root.T)
+            total = np.logaddexp(total, found)
+        return np.asarray(total - np.log(len(index)))
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), taken as all there is: (size, w_dim)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +20,12 @@ from pulse_pyro.laws.gp_weights import draw_corrected, draw_weights, starts
 from pulse_pyro.laws.hilbert import JOINT, Hilbert
 from pulse_pyro.laws.law import Law, Unseen
 from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.laws.scaling import Moments
 from pulse_pyro.laws.unseen import CHUNK
 from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Summary, as_summary
 
+PILOT = 3000  # rows that suggest a length scale
 MOST = 3000  # columns of the basis: beyond this one factorisation takes seconds
 
 
@@ -61,9 +63,9 @@ class GPFamily:
 
     def spec(self) -> dict[str, Any]:
         """Plain values that rebuild the law."""
-        box = self.box
-        data = None if box is None else {"low": box.low, "high": box.high, "size": box.size}
-        return {"family": "gaussian_process", "size": self.size, "box": data}
+        box = None if self.box is None else asdict(self.box)
+        plain = None if box is None else {k: list(v) if k != "size" else v for k, v in box.items()}
+        return {"family": "gaussian_process", "size": self.size, "box": plain}
 
     @staticmethod
     def from_spec(spec: Mapping[str, Any]) -> GPFamily:
@@ -71,10 +73,11 @@ class GPFamily:
         box = spec["box"]
         if box is None:
             return GPFamily(spec["size"])
-        return GPFamily(spec["size"], Hilbert(tuple(box["low"]), tuple(box["high"]), box["size"]))
+        low, high, reach = (tuple(box[name]) for name in ("low", "high", "reach"))
+        return GPFamily(spec["size"], Hilbert(low, high, box["size"], reach))
 
     def resolve(self, data: FitData) -> GPFamily:
-        """Put the box around the rows."""
+        """Put the box around the rows, wide enough for the length scale a few of them suggest."""
         box = Hilbert.around(data.x, self.size)
         if box.columns > MOST:
             most = int(MOST ** (1 / box.p)) if box.p <= JOINT else MOST // box.p
@@ -82,7 +85,9 @@ class GPFamily:
                 f"gaussian_process: {box.size} functions for each of {box.p} inputs make "
                 f"{box.columns} columns (limit {MOST}); ask for basis={most} or use fewer lags."
             )
-        return replace(self, box=box)
+        some = stream(0, "pilot").permutation(data.n)[:PILOT]
+        pilot = starts(box, box.gram(data.x[some], data.w[some]), data.w_dim)
+        return replace(self, box=box.widened(pilot["length"].max(0)))
 
     @property
     def default(self) -> Inference:
@@ -117,7 +122,8 @@ class GPFamily:
         )  # fmt: skip
         quality, rng = dict(found.quality), stream(seed, "weights")
         if isinstance(how, Laplace):
-            draws, quality["pareto_k"] = draw_corrected(basis, gram, found.draws, rng)
+            own = quality["pareto_k"]
+            draws, quality["pareto_k"] = draw_corrected(basis, gram, found.draws, rng, own)
         else:
             draws = draw_weights(basis, gram, found.draws, rng)
         quality |= basis_quality(basis, gram, data, draws, stream(seed, "basis"))
@@ -132,18 +138,19 @@ class GPKernel:
     """A linear kernel on the columns (x, phi), a block of rows at a time."""
 
     exact_mean = True
+    takes_moments = True
 
     def __init__(self, basis: Hilbert, draws: Mapping[str, Float]) -> None:
         noisy = {**draws, "variance": draws["variance"] + FLOOR}
         self.basis, self.linear = basis, LinearKernel(noisy)
         self.count, self.columns = self.linear.count, basis.p + basis.columns
 
-    def mean(self, x: Float2) -> Float2:
-        """Return E[w | x]: (n, w_dim)."""
+    def mean(self, x: Float2 | Moments) -> Float2:
+        """Return E[w | x], (n, w_dim), at rows (n, p) or over inputs known by their moments."""
         return np.concatenate([self.linear.mean(z) for z, _ in self._blocks(x)])
 
-    def mean_draws(self, x: Float2, index: Int) -> Float3:
-        """Return E[w | x, draw]: (len(index), n, w_dim)."""
+    def mean_draws(self, x: Float2 | Moments, index: Int) -> Float3:
+        """Return E[w | x, draw], (len(index), n, w_dim), at rows or over inputs with moments."""
         return np.concatenate(
             [self.linear.mean_draws(z, index) for z, _ in self._blocks(x)], axis=1
         )
@@ -158,7 +165,13 @@ class GPKernel:
         parts = [self.linear.log_density(z, w[at], index) for z, at in self._blocks(x)]
         return np.concatenate(parts, axis=1)
 
-    def _blocks(self, x: Float) -> Iterator[tuple[Float, slice]]:
+    def _blocks(self, x: Float | Moments) -> Iterator[tuple[Float, slice]]:
+        if isinstance(x, Moments):
+            rows = max(CHUNK // (8 * self.columns), 1)  # complex, and an exponent beside
+            for start in range(0, len(x.mean), rows):
+                at = slice(start, start + rows)
+                yield self.basis.expected(x.mean[at], x.cov[at]), at
+            return
         rows = max(CHUNK // (self.columns * (len(x) if x.ndim == 3 else 1)), 1)
         for start in range(0, max(x.shape[-2], 1), rows):
             at = slice(start, start + rows)

@@ -23,8 +23,8 @@ def basis_quality(
 ) -> dict[str, float]:  # fmt: skip
     """Return "basis" and "finer", both to be at most 1.
 
-    basis : functions an input needs at its fitted length scale, 1.75 L / l, over those it has; the
-    worst over processes that explain at least 1 % of the noise variance. finer : how much of the
+    basis : functions and box an input needs at its fitted length scale, over what it has; the worst
+    over processes that explain at least 1 % of the noise variance. finer : how much of the
     residuals is explained by 120 finer sines of any input: Pearson's statistic over its 99.9 %
     point under independent residuals. A wave the basis cannot follow looks like noise to the
     first figure; the second sees it.
@@ -47,7 +47,7 @@ def _needed(basis: Hilbert, gram: Float2, draws: Mapping[str, Float]) -> float:
             if explained < MATTERS * variance[j]:
                 continue
             inputs = np.arange(basis.p) if basis.joint else np.array([process])
-            worst = max(worst, float((basis.needed(length[j]) / basis.size)[inputs].max()))
+            worst = max(worst, float(basis.strain(length[j])[inputs].max()))
     return worst
 
 
@@ -66,8 +66,10 @@ def _finer(
     for d in range(basis.p):
         if np.ptp(x[:, d]) < 1e-9:
             continue
-        angle = (x[:, d] - basis.centre[d] + basis.half[d]) * np.pi / (2.0 * basis.half[d])
-        sine = np.sin(angle[:, None] * np.arange(basis.size + 1, basis.size + 1 + FINER))
+        own = (basis.high[d] - basis.low[d]) / 2.0  # steps that a wave on the data can tell apart
+        step = np.pi / (2.0 * own) * np.arange(1, FINER + 1)
+        rate = basis.size * np.pi / (2.0 * basis.half[d]) + step
+        sine = np.sin((x[:, d, None] - basis.low[d]) * rate)
         sine -= sine.mean(0)
         # orthonormal, because sines on part of the box overlap; near copies are left out
         value, vector = np.linalg.eigh(sine.T @ sine)

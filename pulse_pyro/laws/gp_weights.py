@@ -15,12 +15,13 @@ from scipy.linalg import solve_triangular
 
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
 from pulse_pyro.laws.gp_model import AMPLITUDE, FIXED, FLOOR, LENGTH, VARIANCE, prior_sd
-from pulse_pyro.laws.hilbert import Hilbert
+from pulse_pyro.laws.hilbert import JOINT, Hilbert
 from pulse_pyro.laws.linear_exact import LOG_2PI
 
 LARGE, DISTINCT = 128, 200  # beyond so many columns, so many parameter draws are factorised
 HEAVY = 5.0  # degrees of freedom of the proposal
-RELIABLE = 0.62  # Pareto shape up to which importance weights are used
+RELIABLE, GOOD = 0.62, 0.4  # Pareto shapes: up to which weights are used, and are good enough
+ROUNDS = 4  # of adapting the proposal
 NAMES = ("amplitude", "length", "variance")
 
 
@@ -50,7 +51,10 @@ def solve(
 
 
 def starts(basis: Hilbert, gram: Float2, w_dim: int) -> dict[str, Float]:
-    """Return the best of a grid of parameters: a search from one point takes waves for noise."""
+    """Return the best of a grid of parameters: a search from one point takes waves for noise.
+
+    One length scale for all inputs, then, in a joint process, longer ones input by input.
+    """
     out = {
         "amplitude": np.empty((w_dim, basis.processes)),
         "length": np.empty((w_dim, basis.p)),
@@ -62,11 +66,25 @@ def starts(basis: Hilbert, gram: Float2, w_dim: int) -> dict[str, Float]:
         for length in shortest * np.array([1.0, 1.7, 3.0, 5.0, 9.0, 15.0]):
             for v in (0.01, 0.1, 0.5, 1.0):
                 one, many = np.ones(basis.processes), np.full(basis.p, length)
-                fit = solve(basis, gram, w_dim, j, one, many, v).fit
+                fit = solve(basis, gram, w_dim, j, one, many, v).fit + _length_prior(many)
                 if fit > best:
                     best = fit
                     out["amplitude"][j], out["length"][j], out["variance"][j] = one, many, v
+        for d in range(basis.p if 1 < basis.p <= JOINT else 0):
+            for factor in (2.0, 2.0, 2.0):
+                longer = out["length"][j].copy()
+                longer[d] *= factor
+                v = float(out["variance"][j])
+                fit = solve(basis, gram, w_dim, j, out["amplitude"][j], longer, v).fit
+                fit += _length_prior(longer)
+                if fit <= best:
+                    break
+                best, out["length"][j] = fit, longer
     return out
+
+
+def _length_prior(length: Float1) -> float:
+    return float(-0.5 * (((np.log(length) - LENGTH[0]) / LENGTH[1]) ** 2).sum())
 
 
 def draw_weights(
@@ -93,37 +111,62 @@ def draw_weights(
 
 
 def draw_corrected(
-    basis: Hilbert, gram: Float2, draws: Mapping[str, Float], rng: np.random.Generator
+    basis: Hilbert, gram: Float2, draws: Mapping[str, Float], rng: np.random.Generator, own: float
 ) -> tuple[dict[str, Float3], float]:
     """Replace Gaussian draws of the log parameters by draws from their posterior, with weights.
 
     Each column of w has a posterior of its own. Proposals are Student-t with the draws' mean and
-    covariance, resampled by their importance. Returns the worst Pareto shape too; where it is too
-    large to rely on, the given draws are kept.
+    covariance, resampled by their importance, and adapted to what was resampled while that helps.
+    Returns the worst Pareto shape too; where it is too large to rely on, the given draws are kept,
+    with their own shape ``own``.
     """
-    from pulse_pyro._pyro.engines import pareto_shape
-
     count, w_dim = draws["variance"].shape
     distinct = min(count, DISTINCT if len(gram) > LARGE else count)
-    columns, own, worst = [], {name: np.array(value) for name, value in draws.items()}, -np.inf
+    columns, found, worst = [], {name: np.array(value) for name, value in draws.items()}, -np.inf
     for j in range(w_dim):
         flat = np.log(np.concatenate([draws[n][:, j].reshape(count, -1) for n in NAMES], axis=1))
-        log, log_q = _proposals(flat, distinct, rng)
-        cut = [basis.processes, basis.processes + basis.p]
-        parts = np.split(np.exp(log), cut, axis=1)
-        solved = [
-            solve(basis, gram, w_dim, j, a, b, float(c[0])) for a, b, c in zip(*parts, strict=True)
-        ]
-        ratio = np.array([one.fit for one in solved]) + _log_prior(log, cut) - log_q
-        shape = pareto_shape(ratio)
-        worst = max(worst, shape)
-        if not shape <= RELIABLE:
-            return draw_weights(basis, gram, draws, rng), shape
-        use = _resample(ratio, count, rng)
+        best = _propose(basis, gram, w_dim, j, flat, distinct, rng)
+        for _ in range(ROUNDS):
+            if best.shape <= GOOD:
+                break
+            use = _resample(best.ratio, count, rng)
+            again = _propose(basis, gram, w_dim, j, best.log[use], distinct, rng)
+            best = min(best, again, key=lambda one: one.shape)
+        worst = max(worst, best.shape)
+        if not best.shape <= RELIABLE:
+            return draw_weights(basis, gram, draws, rng), own
+        use = _resample(best.ratio, count, rng)
+        parts = np.split(np.exp(best.log), [basis.processes, basis.processes + basis.p], axis=1)
         for name, part in zip(NAMES, parts, strict=True):
-            own[name][:, j] = part[use].reshape(own[name][:, j].shape)
-        columns.append(_column(solved, use, parts[2][:, 0], rng))
-    return _joined(columns, len(gram) - w_dim) | own, worst
+            found[name][:, j] = part[use].reshape(found[name][:, j].shape)
+        columns.append(_column(best.solved, use, parts[2][:, 0], rng))
+    return _joined(columns, len(gram) - w_dim) | found, worst
+
+
+class Proposed(NamedTuple):
+    """Proposals of the log parameters, solved, with log importance and its Pareto shape."""
+
+    log: Float2
+    solved: list[Solved]
+    ratio: Float1
+    shape: float
+
+
+def _propose(
+    basis: Hilbert, gram: Float2, w_dim: int, j: int, like: Float2, size: int,
+    rng: np.random.Generator,
+) -> Proposed:  # fmt: skip
+    """Propose parameters of column j like the given ones (n, dim) and weigh them."""
+    from pulse_pyro._pyro.engines import pareto_shape
+
+    log, log_q = _proposals(like, size, rng)
+    cut = [basis.processes, basis.processes + basis.p]
+    parts = np.split(np.exp(log), cut, axis=1)
+    solved = [
+        solve(basis, gram, w_dim, j, a, b, float(c[0])) for a, b, c in zip(*parts, strict=True)
+    ]
+    ratio = np.array([one.fit for one in solved]) + _log_prior(log, cut) - log_q
+    return Proposed(log, solved, ratio, pareto_shape(ratio))
 
 
 def _proposals(flat: Float2, size: int, rng: np.random.Generator) -> tuple[Float2, Float1]:

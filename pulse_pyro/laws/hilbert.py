@@ -11,29 +11,36 @@ with b_j ~ N(0, a^2 sqrt(2 pi) l exp(-l^2 omega_j^2 / 2)). Up to three inputs sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from pulse_pyro.arrays import Float, Float1, Float2, Int
+from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
 
 JOINT = 3  # most inputs that share one process
 SIZE = {1: 40, 2: 16, 3: 8}  # functions an input, by number of inputs
 SIZE_ADDITIVE = 24
 REACH = {1: 2.5, 2: 2.0, 3: 1.5}  # half-width of the box over that of the data
 BLOCK = 4096
+WALL = 3.2  # half-width of the box a length scale asks for
 ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
 class Hilbert:
-    """The basis for p inputs: ``low`` and ``high`` (p,) bound the data, ``size`` an input."""
+    """The basis for p inputs.
+
+    low, high : (p,) bounds of the data. size : functions an input. reach : (p,) half-width of the
+    box over that of the data.
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
     size: int
+    reach: tuple[float, ...]
 
     @classmethod
     def around(cls, x: Float2, size: int | None) -> Hilbert:
@@ -45,7 +52,28 @@ class Hilbert:
             tuple(map(float, np.where(flat, low - 1.0, low))),
             tuple(map(float, np.where(flat, high + 1.0, high))),
             size or SIZE.get(p, SIZE_ADDITIVE),
+            (REACH.get(p, REACH[1]),) * p,
         )
+
+    def widened(self, length: Float1) -> Hilbert:
+        """Return a box that suits length scales (p,), if its functions can follow.
+
+        With room for a fit that turns out half as long again, or a third shorter.
+        """
+        most = self.size * length / 1.75 / 1.3
+        half = np.maximum(self.half, np.minimum(self._room(1.5 * length), most))
+        return replace(self, reach=tuple(map(float, half / self._data)))
+
+    @property
+    def _data(self) -> Float1:
+        """(p,) half-width of the data."""
+        out: Float1 = (np.array(self.high) - np.array(self.low)) / 2.0
+        return out
+
+    def _room(self, length: Float1) -> Float1:
+        """(p,) half-width of the box that length scales ask for; none sees beyond the data."""
+        out: Float1 = WALL * np.minimum(length, self._data)
+        return out
 
     @property
     def p(self) -> int:
@@ -76,14 +104,13 @@ class Hilbert:
     @cached_property
     def half(self) -> Float1:
         """(p,) half-width L of the box."""
-        reach = REACH.get(self.p, REACH[1])
-        out: Float1 = reach * (np.array(self.high) - np.array(self.low)) / 2.0
+        out: Float1 = np.array(self.reach) * self._data
         return out
 
     @cached_property
     def edge(self) -> Float1:
         """(p,) distance from the centre up to which the functions are followed."""
-        out: Float1 = (self.half + (np.array(self.high) - np.array(self.low)) / 2.0) / 2.0
+        out: Float1 = (self.half + self._data) / 2.0
         return out
 
     @cached_property
@@ -152,7 +179,34 @@ class Hilbert:
             scale = length[..., process] * ROOT_2PI
         return amplitude[..., process] * ops.sqrt(scale) * ops.exp(decay)
 
-    def needed(self, length: Float1) -> Float1:
-        """(p,) functions an input of length scale (p,) needs: 1.75 L / l (Riutort-Mayol 2023)."""
-        out: Float1 = 1.75 * self.half / length
+    def strain(self, length: Float1) -> Float1:
+        """(p,) how far the basis is from what length scales (p,) ask for; at most 1 is enough.
+
+        Functions needed, 1.75 L / l, over those there are; and box needed, 3.2 l, l at most the
+        half-width of the data, over L (Riutort-Mayol and others, 2023).
+        """
+        functions = 1.75 * self.half / length / self.size
+        out: Float1 = np.maximum(functions, self._room(length) / self.half)
         return out
+
+    def expected(self, mean: Float2, cov: Float3) -> Float2:
+        """Return E[(x, phi(x))], (n, p + M), for x ~ N(mean (n, p), cov (n, p, p)), exactly.
+
+        A product of sines is a sum of exp(i t'x) over signs, and E exp(i t'x) is closed form. The
+        functions are taken to go on beyond the edge.
+        """
+        centre = mean - self.centre + self.half
+        order = np.arange(1, self.size + 1)
+        if not self.joint:
+            rate = order * (np.pi / (2.0 * self.half))[:, None]  # (p, size)
+            var = np.diagonal(cov, axis1=1, axis2=2)[..., None] * rate**2
+            table = np.sin(centre[..., None] * rate) * np.exp(-0.5 * var)
+            phi = (table / np.sqrt(self.half)[:, None]).reshape(len(mean), -1)
+            return np.concatenate([mean, phi], axis=1)
+        total = np.zeros((len(mean), self.columns), dtype=np.complex128)
+        for signs in product((1.0, -1.0), repeat=self.p):
+            rate = self.frequency * np.array(signs)  # (M, p)
+            var = np.einsum("mi,nij,mj->nm", rate, cov, rate)
+            total += np.prod(signs) * np.exp(1j * centre @ rate.T - 0.5 * var)
+        phi = (total / (2j) ** self.p).real / np.sqrt(self.half).prod()
+        return np.concatenate([mean, phi], axis=1)

@@ -22,6 +22,8 @@ from pulse_pyro.summary import Summary, as_summary
 if TYPE_CHECKING:
     from pulse_pyro._pyro.network import Shape
 
+ENOUGH, ENOUGH_SHARE = 30, 0.005  # rows that lack an input, at least, to learn to do without it
+
 
 def neural_density(
     summary: int | Summary, *, components: int = 6, width: int = 64, depth: int = 2,
@@ -35,20 +37,22 @@ def neural_density(
     components : Gaussians in the mixture, each with a full covariance over several W.
     width, depth : of the hidden layers.
     masking : share of inputs hidden at random while training, in half of the rows. Where it is
-        positive, or the archive has rows whose x is not complete, the network also sees which
-        inputs are missing, learns from such rows and answers them (x_obs, mask).
+        positive, or the archive has rows that lack an input, the network also sees which inputs
+        are missing and learns from such rows (x_obs, mask). Inputs it has seen missing may be
+        missing later; a row that lacks another one is refused.
 
     Fitted by Ensemble(): networks from different starts, each stopped by its log score on units
     held out inside the fit; their spread is the law's epistemic uncertainty (``mean_draws``). The
     mean is closed form. Not covered: an ensemble's spread is no posterior and tends to be too
-    small far from the archive; patterns of missing inputs that were never seen in training.
+    small far from the archive; combinations of missing inputs that were never seen in training.
+    ``held_out_score`` is the best of many looks, averaged over networks: it flatters.
     """
     whole(components, "neural_density: components", 1)
     whole(width, "neural_density: width", 1)
     whole(depth, "neural_density: depth", 1)
     hidden = share(masking, "neural_density: masking", zero=True)
     seen = as_summary(summary, "neural_density")
-    family = NeuralFamily(components, width, depth, hidden, masked=True)
+    family = NeuralFamily(components, width, depth, hidden)
     return Law(None, seen, "neural_density", family=family)
 
 
@@ -56,7 +60,9 @@ def neural_density(
 class NeuralFamily:
     """Sizes of the networks and how they are trained and asked.
 
-    masked : masks are inputs too; settled by the archive, see :meth:`resolve`.
+    missable, most : for each input, whether training sees it missing, and how many at once;
+        settled by the archive. Where any is, masks are inputs too; a row that lacks another
+        input, or more of them, is refused.
     """
 
     uses_holes: ClassVar[bool] = True
@@ -64,20 +70,35 @@ class NeuralFamily:
     width: int
     depth: int
     masking: float
-    masked: bool
+    missable: tuple[bool, ...] = ()
+    most: int = 0
 
     def spec(self) -> dict[str, Any]:
         """Plain values that rebuild the law."""
-        return {"family": "neural_density", **vars(self)}
+        return {"family": "neural_density", **vars(self), "missable": list(self.missable)}
 
     @staticmethod
     def from_spec(spec: Mapping[str, Any]) -> NeuralFamily:
         """Rebuild from :meth:`spec`."""
-        return NeuralFamily(**{name: value for name, value in spec.items() if name != "family"})
+        plain = {name: value for name, value in spec.items() if name != "family"}
+        return NeuralFamily(**{**plain, "missable": tuple(plain["missable"])})
 
     def resolve(self, data: FitData) -> NeuralFamily:
-        """Masks are needed if rows lack an input, or if some are to be hidden."""
-        return replace(self, masked=self.masking > 0 or bool(np.isnan(data.rows.x).any()))
+        """Note which inputs training will see missing, in enough rows to learn from."""
+        hole = np.isnan(data.rows.x)
+        p = hole.shape[1]
+        if self.masking > 0:
+            return replace(self, missable=(True,) * p, most=p)
+        enough = max(ENOUGH, ENOUGH_SHARE * data.n)
+        missable = hole.sum(0) >= enough
+        at_once = (hole & missable).sum(1)
+        often = [k for k in range(p + 1) if (at_once >= k).sum() >= enough]
+        return replace(self, missable=tuple(map(bool, missable)), most=max(often, default=0))
+
+    @property
+    def masked(self) -> bool:
+        """Whether masks are inputs too."""
+        return any(self.missable)
 
     @property
     def default(self) -> Inference:
@@ -118,10 +139,12 @@ class NeuralFamily:
                 f"neural_density: {type(how).__name__}() does not suit thousands of weights; use "
                 "Ensemble()."
             )
-        x = with_mask(data.x) if self.masked else data.x
         held = _held_out(data, how, seed)
         shape = self.shape(data.x.shape[1], data.w_dim)
-        found = train(x, data.w, held, shape, how, self.masking, seed)
+        # a gap too rare to learn from costs its rows
+        kept = ~np.isnan(data.x[:, ~np.array(self.missable)]).any(axis=1)
+        x = with_mask(data.x[kept]) if self.masked else data.x[kept]
+        found = train(x, data.w[kept], held[kept], shape, how, self.masking, seed)
         # from the law's units to those of w
         score = found.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
         return None, replace(found, quality={"held_out_score": score})
@@ -130,7 +153,7 @@ class NeuralFamily:
         """NumPy prediction."""
         layers = len(draws) // 2
         w_dim = _columns(draws[f"bias{layers - 1}"].shape[-1] // self.components)
-        return NeuralKernel(draws, self.components, w_dim, self.masked)
+        return NeuralKernel(draws, self.components, w_dim, self.missable, self.most)
 
 
 def _columns(per_component: int) -> int:

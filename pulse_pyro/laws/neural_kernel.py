@@ -8,11 +8,12 @@ import numba
 import numpy as np
 from scipy.special import logsumexp
 
-from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Int
 from pulse_pyro.laws.linear_exact import LOG_2PI
 
 FLOOR, CEILING = -6.0, 7.0  # of log 1/sd, as in training
-BLOCK = 2**16  # rows of one member at a time
+NOTHING = np.zeros(0, dtype=np.bool_)
+BLOCK = 2**22  # values in flight
 
 
 def with_mask(x: Float) -> Float:
@@ -30,22 +31,34 @@ class NeuralKernel:
     exact_mean = True
 
     def __init__(
-        self, draws: Mapping[str, Float], components: int, w_dim: int, masked: bool
-    ) -> None:
+        self, draws: Mapping[str, Float], components: int, w_dim: int,
+        missable: tuple[bool, ...] = (), most: int = 0,
+    ) -> None:  # fmt: skip
         self.layers = [(draws[f"weight{i}"], draws[f"bias{i}"]) for i in range(len(draws) // 2)]
         self.columns = max(weight.shape[0] * weight.shape[-1] for weight, _ in self.layers)
+        self._most = most
+        self._needed = np.flatnonzero(~np.array(missable, dtype=np.bool_))
         self.count, self.k, self.w_dim, self.masked = (
-            len(self.layers[0][0]), components, w_dim, masked,
+            len(self.layers[0][0]), components, w_dim, any(missable),
         )  # fmt: skip
 
     def _run(self, x: Float2, member: int | slice) -> Float:
         """Return the outputs of one member (n, out), or of all (member, n, out)."""
         hidden = with_mask(x) if self.masked else x
+        lost = self._lost(x) if self.masked else NOTHING
         for i, (weight, bias) in enumerate(self.layers):
             hidden = hidden @ weight[member] + bias[member][..., None, :]
             if i < len(self.layers) - 1:
                 np.maximum(hidden, 0.0, out=hidden)
+        if lost.any():  # it was never trained without these
+            hidden[..., lost, :] = np.nan
         return hidden
+
+    def _lost(self, x: Float2) -> Bool:
+        """Tell rows that lack an input, or more inputs at once, than training has seen."""
+        hole = np.isnan(x)
+        out: Bool = hole[:, self._needed].any(axis=1) | (hole.sum(axis=1) > self._most)
+        return out
 
     def _means(self, out: Float) -> Float:
         """E[w] of outputs (..., out): sum_k pi_k mu_k, (..., w_dim)."""
@@ -60,16 +73,26 @@ class NeuralKernel:
 
     def mean(self, x: Float2) -> Float2:
         """Return E[w | x], (n, w_dim), the average over members."""
+        rows = self._rows(self.count)
         parts = [
-            self._means(self._run(x[start : start + BLOCK], slice(None))).mean(0)
-            for start in range(0, len(x), BLOCK)
+            self._means(self._run(x[start : start + rows], slice(None))).mean(0)
+            for start in range(0, len(x), rows)
         ]
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def _rows(self, members: int) -> int:
+        """Rows to run at once."""
+        return max(BLOCK * self.count // (self.columns * members), 1)
 
     def mean_draws(self, x: Float2, index: Int) -> Float3:
         """Return E[w | x, member], (len(index), n, w_dim)."""
         used, which = np.unique(index, return_inverse=True)
-        found = np.stack([self._means(self._run(x, int(member))) for member in used])
+        rows = self._rows(1)
+        found = np.empty((len(used), len(x), self.w_dim))
+        for i, member in enumerate(used):
+            for start in range(0, len(x), rows):
+                at = slice(start, start + rows)
+                found[i, at] = self._means(self._run(x[at], int(member)))
         return found[which]
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
@@ -97,9 +120,13 @@ class NeuralKernel:
         out = np.empty((len(index), len(x), self.w_dim))
         noise = rng.standard_normal(out.shape)
         choice = rng.random(out.shape[:2])
+        rows = self._rows(1)
         for member in np.unique(index):
             own = np.flatnonzero(index == member)
-            _draw(self._run(x, int(member)), own, choice, noise, self.k, self.w_dim, out)
+            for start in range(0, len(x), rows):
+                at = slice(start, start + rows)
+                found = self._run(x[at], int(member))
+                _draw(found, own, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
         return out
 
 

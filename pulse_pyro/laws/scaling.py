@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,10 @@ class Scaler:
         """Raw to model units."""
         return (x - self.x_mean) / self.x_scale
 
+    def moments_in(self, inputs: Moments) -> Moments:
+        """Raw to model units."""
+        return Moments(self.x_in(inputs.mean), inputs.cov / np.outer(self.x_scale, self.x_scale))
+
     def w_in(self, w: Float2) -> Float2:
         """Raw to model units."""
         return (w - self.w_mean) / self.w_scale
@@ -56,6 +61,13 @@ class Scaler:
     def w_out(self, w: Float3) -> Float3:
         """Model to raw units."""
         return w * self.w_scale + self.w_mean
+
+
+class Moments(NamedTuple):
+    """Inputs that are not known but for their mean (n, p) and covariance (n, p, p)."""
+
+    mean: Float2
+    cov: Float3
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +91,16 @@ class GaussianInputs:
         for rows, gain, _ in self._patterns(hole):
             out[rows] = self._guess(x[rows], hole[rows], gain)
         return out
+
+    def moments(self, x: Float2) -> Moments:
+        """Return mean and covariance of rows x (n, p), NaN entries given the seen ones."""
+        hole = np.isnan(x)
+        mean, cov = x.copy(), np.zeros((*x.shape, x.shape[1]))
+        for rows, gain, left in self._patterns(hole):
+            both = hole[rows][:, :, None] & hole[rows][:, None, :]
+            mean[rows] = self._guess(x[rows], hole[rows], gain)
+            cov[rows] = np.where(both, left, 0.0)
+        return Moments(mean, cov)
 
     def draw(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         """Return ``size`` completions of x (n, p), missing entries drawn given the seen ones."""

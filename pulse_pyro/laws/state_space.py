@@ -23,13 +23,14 @@ from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Lags, as_summary
 
 
-def state_space(window: int | Lags, *, ar: int = 2, ma: int = 2) -> StateSpace:
+def state_space(window: int | Lags, *, ar: int = 2, ma: int | None = None) -> StateSpace:
     """Return a law with memory: E[W_t | everything of S seen so far], exact under its model.
 
     Parameters
     ----------
     window : the lags of S that W_t depends on: a number, the current S_t included, or Lags.
-    ar, ma : orders of the VARMA process of S.
+    ar, ma : orders of the VARMA process of S; ma is 2 for one column of S and 0 for several,
+        where every moving-average matrix costs much time to fit.
 
     S is a stationary Gaussian VARMA process, the same for every unit; W_t is linear in the window
     plus Gaussian noise. A Kalman filter conditions on every value of S that was seen, at any
@@ -43,9 +44,8 @@ def state_space(window: int | Lags, *, ar: int = 2, ma: int = 2) -> StateSpace:
             f"state_space: window must be a number of lags or Lags(...), but {window!r} came; the "
             "filter keeps lags of S, other summaries need another law."
         )
-    return StateSpace(
-        lags, whole(ar, "state_space: ar", 0), whole(ma, "state_space: ma", 0), "state_space"
-    )
+    moving = None if ma is None else whole(ma, "state_space: ma", 0)
+    return StateSpace(lags, whole(ar, "state_space: ar", 0), moving, "state_space")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StateSpace:
 
     window: Lags
     ar: int
-    ma: int
+    ma: int | None
     name: str = "state_space"
 
     @property
@@ -71,7 +71,9 @@ class StateSpace:
         card = law.check(replace(history, s=full))
         return replace(card, unseen="conditioned on, with memory")
 
-    def fit(self, history: History, *, seed: int, draws: int = 1000) -> FittedStateSpace:
+    def fit(
+        self, history: History, inference: None = None, *, seed: int, draws: int = 1000
+    ) -> FittedStateSpace:
         """Fit the process of S by maximum likelihood, and draw from the emission's posterior.
 
         Both use every row: S may be seen in part in the archive too. Rows whose window is not
@@ -79,13 +81,18 @@ class StateSpace:
         at its maximum likelihood.
         """
         self._expect(history)
+        if inference is not None:
+            raise SettingError(
+                f"state_space: it fits itself, by maximum likelihood; {inference!r} is of no use."
+            )
+        ma = self.ma if self.ma is not None else 2 if len(history.s_names) == 1 else 0
         whole(draws, "state_space: draws", 2)
         contexts = _moments(history)
         constant = contexts[1] <= 1e-9 * (np.abs(contexts[0]) + 1e-300)  # zero up to rounding
         mean, scale = contexts[0], np.where(constant, 1.0, contexts[1])
         standard = (history.s - mean) / scale
         standard[..., constant] *= 0.0  # rounding is no signal
-        process, fit = fit_process(standard, self.ar, self.ma, seed)
+        process, fit = fit_process(standard, self.ar, ma, seed)
         seen = Filtered(self.window, process, mean, scale)
         family = LinearFamily("normal", Conjugate())
         law = Law(None, seen, self.name, family=family)
@@ -94,7 +101,7 @@ class StateSpace:
         data = raw.standardised(kinds)
         found = _emission(data, history, seen, draws, seed)
         record = FitRecord(
-            f"state_space: maximum likelihood of VARMA({self.ar}, {self.ma}), Exact emission",
+            f"state_space: maximum likelihood of VARMA({self.ar}, {ma}), Exact emission",
             int(seed), data.n, data.rows.dropped,
             {"log_likelihood": fit, "spectral_radius": process.radius},
         )  # fmt: skip
@@ -133,4 +140,4 @@ def _emission(
 
     if not open_at(np.ones((data.x.shape[1], data.w_dim))).max() > 1e-12:
         return exact_draws(data.full, data.w_dim, Conjugate(), draws, rng)
-    return draw_emission(data.x, data.w, open_at, draws, rng)
+    return draw_emission(data.x, data.w, rows.unit, open_at, draws, rng)

@@ -7,6 +7,8 @@ the B never meets a wall.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pulse_pyro.arrays import Float2, Float3
@@ -32,20 +34,12 @@ def from_partials(partial: Float2) -> Float2:
 def coefficients(partial: list[Float2], root: Float2) -> Float3:
     """Return A_1, ..., A_p, (p, d, d), of the process with these partials and noise root root'."""
     d = len(root)
-    ahead: list[Float2] = []
-    behind: list[Float2] = []
-    left, right = np.eye(d), np.eye(d)  # prediction variances, forwards and backwards
-    for s, p in enumerate(partial):
-        a, b = np.linalg.cholesky(left), np.linalg.cholesky(right)
-        one = a @ p @ np.linalg.inv(b)
-        two = b @ p.T @ np.linalg.inv(a)
-        fresh = [ahead[i] - one @ behind[s - 1 - i] for i in range(s)]
-        back = [behind[i] - two @ ahead[s - 1 - i] for i in range(s)]
-        left, right = _less(left, one, right), _less(right, two, left)
-        ahead, behind = [*fresh, one], [*back, two]
-    turn = root @ np.linalg.inv(np.linalg.cholesky(left))
+    known = Whittle([], [], np.eye(d), np.eye(d))
+    for p in partial:
+        known = known.next(p)
+    turn = root @ np.linalg.inv(np.linalg.cholesky(known.left))
     undo = np.linalg.inv(turn)
-    return np.stack([turn @ a @ undo for a in ahead]) if ahead else np.zeros((0, d, d))
+    return np.stack([turn @ a @ undo for a in known.ahead]) if partial else np.zeros((0, d, d))
 
 
 def partials(gamma: list[Float2]) -> tuple[list[Float2], Float2]:
@@ -54,22 +48,38 @@ def partials(gamma: list[Float2]) -> tuple[list[Float2], Float2]:
     Whittle's recursion. Autocovariances over gaps need not belong to any process: singular values
     are cut at 0.995.
     """
-    left = right = _definite(gamma[0])
-    ahead: list[Float2] = []
-    behind: list[Float2] = []
+    start = _definite(gamma[0])
+    known = Whittle([], [], start, start)
     out: list[Float2] = []
     for s in range(len(gamma) - 1):
-        rest = gamma[s + 1] - sum((ahead[i] @ gamma[s - i] for i in range(s)), np.zeros_like(left))
-        a, b = np.linalg.cholesky(left), np.linalg.cholesky(right)
-        u, value, v = np.linalg.svd(np.linalg.solve(a, np.linalg.solve(b, rest.T).T))
-        p = (u * np.minimum(value, WALL)) @ v
-        one, two = a @ p @ np.linalg.inv(b), b @ p.T @ np.linalg.inv(a)
-        fresh = [ahead[i] - one @ behind[s - 1 - i] for i in range(s)]
-        back = [behind[i] - two @ ahead[s - 1 - i] for i in range(s)]
-        left, right = _less(left, one, right), _less(right, two, left)
-        ahead, behind = [*fresh, one], [*back, two]
-        out.append(p)
-    return out, _definite(left)
+        told = sum((known.ahead[i] @ gamma[s - i] for i in range(s)), np.zeros_like(start))
+        a, b = np.linalg.cholesky(known.left), np.linalg.cholesky(known.right)
+        rest = np.linalg.solve(a, np.linalg.solve(b, (gamma[s + 1] - told).T).T)
+        u, value, v = np.linalg.svd(rest)
+        out.append((u * np.minimum(value, WALL)) @ v)
+        known = known.next(out[-1])
+    return out, _definite(known.left)
+
+
+class Whittle(NamedTuple):
+    """Best predictors of order s, forwards and backwards, and the variances they leave."""
+
+    ahead: list[Float2]
+    behind: list[Float2]
+    left: Float2
+    right: Float2
+
+    def next(self, partial: Float2) -> Whittle:
+        """Raise the order by one, given its partial autocorrelation."""
+        s = len(self.ahead)
+        a, b = np.linalg.cholesky(self.left), np.linalg.cholesky(self.right)
+        one, two = a @ partial @ np.linalg.inv(b), b @ partial.T @ np.linalg.inv(a)
+        return Whittle(
+            [*(self.ahead[i] - one @ self.behind[s - 1 - i] for i in range(s)), one],
+            [*(self.behind[i] - two @ self.ahead[s - 1 - i] for i in range(s)), two],
+            _less(self.left, one, self.right),
+            _less(self.right, two, self.left),
+        )
 
 
 def _less(one: Float2, by: Float2, other: Float2) -> Float2:

@@ -262,5 +262,6 @@ class PulseUCB:
         return FeatureError(
             f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}; was all "
             "of S that the law needs seen, and is fn finite there? Nothing was learned; S_t was "
-            "taken in, do not pass it again; the next round can be played as usual."
+            "taken in, do not pass it again. Rounds can be played again once all that the law "
+            "looks back on is seen; observe() takes in S without deciding."
         )
