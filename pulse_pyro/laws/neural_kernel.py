@@ -135,27 +135,30 @@ def _draw(
     params: Float2, own: Int, choice: Float2, noise: Float3, k: int, d: int, out: Float3
 ) -> None:
     """Pick a component by its weight, then solve root (w - mu) = noise by substitution."""
-    share = np.empty(k)
-    step = d * (d - 1) // 2
-    for row in range(params.shape[0]):
-        line = params[row]
-        top = line[:k].max()
+    rows = params.shape[0]
+    share, spread = np.empty((rows, k)), np.empty((rows, k * d))
+    for row in range(rows):
+        top = params[row, :k].max()
         total = 0.0
         for j in range(k):
-            total += np.exp(line[j] - top)
-            share[j] = total
-        for i in own:
-            aim = choice[i, row] * total
+            total += np.exp(params[row, j] - top)
+            share[row, j] = total
+        for j in range(k * d):
+            spread[row, j] = np.exp(-min(max(params[row, k + k * d + j], FLOOR), CEILING))
+    step = d * (d - 1) // 2
+    for i in own:
+        for row in range(rows):
+            aim = choice[i, row] * share[row, k - 1]
             part = 0
-            while part < k - 1 and share[part] < aim:
+            while part < k - 1 and share[row, part] < aim:
                 part += 1
-            mean, scale = k + part * d, k + k * d + part * d
-            lower = k + 2 * k * d + part * step
-            at = lower
+            mean = k + part * d
+            at = k + 2 * k * d + part * step
             for a in range(d):
                 value = noise[i, row, a]
                 for b in range(a):
-                    value -= line[at] * (out[i, row, b] - line[mean + b])
+                    value -= params[row, at] * out[i, row, b]
                     at += 1
-                log_root = min(max(line[scale + a], FLOOR), CEILING)
-                out[i, row, a] = value * np.exp(-log_root) + line[mean + a]
+                out[i, row, a] = value * spread[row, part * d + a]
+            for a in range(d):
+                out[i, row, a] += params[row, mean + a]

@@ -60,7 +60,9 @@ class Scaler:
 
     def w_out(self, w: Float3) -> Float3:
         """Model to raw units."""
-        return w * self.w_scale + self.w_mean
+        out: Float3 = w * self.w_scale
+        out += self.w_mean
+        return out
 
 
 class Moments(NamedTuple):

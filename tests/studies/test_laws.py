@@ -115,10 +115,11 @@ def test_neural_density_of_sixteen_w():
     law = pp.neural_density(pp.Identity()).fit(archive, seed=0)
     seconds = time.process_time() - start
     score = law.log_density(fresh_s, fresh_w).mean()
-    law.sample(fresh_s[:1], 2, rng=rng)
-    start = time.process_time()
-    law.sample(fresh_s[:10], 1000, rng=rng)
-    rate = 1e6 / (time.process_time() - start)
+    rate = 0.0
+    for _ in range(3):  # the first call compiles and touches fresh memory
+        start = time.process_time()
+        law.sample(fresh_s[:10], 1000, rng=rng)
+        rate = max(rate, 1e6 / (time.process_time() - start))
     print(
         f"\nneural_density, 16 W, n = 37000: held-out log score {score:.2f} (linear law "
         f"{linear:.2f}, truth {truth:.2f}), fit {seconds:.0f} s, {rate:.2g} samples/s"
@@ -130,30 +131,27 @@ def test_neural_density_of_sixteen_w():
 @pytest.mark.parametrize("masked", [0.2, 0.5, 0.8])
 def test_state_space_under_masks(masked):
     """W linear in 19 lags of an ARMA(2,2); every S_t is hidden with this probability."""
-    world = pp.w_times_action()
-    archive = world.archive(100, 100, rng=pp.stream(0, "archive"))
-    online = world.world(1000, 500, rng=pp.stream(0, "online"))
-    s = np.where(pp.stream(0, "mask").random(online.s.shape) < masked, np.nan, online.s)
-    law, straight = pp.state_space(20).fit(archive, seed=0), pp.linear_lags(20).fit(archive, seed=0)
-    truth, w = online.phibar[:, :, 0, 2], online.w[..., 0]
-    lead = online.lead
-
-    def rmse(mean):
-        return np.sqrt(np.mean((mean[:, lead:, 0] - truth) ** 2))
-
-    memory, zero = rmse(law.mean(s)), rmse(straight.mean(np.nan_to_num(s)))
-    static = rmse(straight.mean(s))
-    variance = law.variance(s)[:, lead:, 0]
-    squared = (w - law.mean(s)[:, lead:, 0]) ** 2
-    ratio = squared.mean() / variance.mean()
-    by_run = (squared - ratio * variance).mean(1) / variance.mean()
-    error = by_run.std(ddof=1) / np.sqrt(len(by_run))
+    world, out = pp.w_times_action(), []
+    for seed in range(10):
+        archive = world.archive(100, 100, rng=pp.stream(seed, "archive"))
+        online = world.world(200, 500, rng=pp.stream(seed, "online"))
+        mask = pp.stream(seed, "mask").random(online.s.shape) < masked
+        s, lead = np.where(mask, np.nan, online.s), online.lead
+        law = pp.state_space(20).fit(archive, seed=0)
+        straight = pp.linear_lags(20).fit(archive, seed=0)
+        means = law.mean(s), straight.mean(np.nan_to_num(s)), straight.mean(s)
+        miss = [np.mean((m[:, lead:, 0] - online.phibar[:, :, 0, 2]) ** 2) for m in means]
+        squared = np.mean((online.w[..., 0] - means[0][:, lead:, 0]) ** 2)
+        out.append([*miss, squared / law.variance(s)[:, lead:, 0].mean()])
+    memory, zero, static = np.sqrt(np.mean(out, axis=0)[:3])
+    ratio = np.array(out)[:, 3]
     print(
-        f"\nstate_space, masked {masked}: RMSE of E[W] {memory:.3f}, zero-filling {zero:.3f} "
-        f"(ratio {memory / zero:.3f}), conditioning without memory {static:.3f}; "
-        f"MSE / variance {ratio:.4f} (s.e. {error:.4f})"
+        f"\nstate_space, masked {masked}, 10 archives: RMSE of E[W] {memory:.3f}, zero-filling "
+        f"{zero:.3f} (ratio {memory / zero:.3f}), conditioning without memory {static:.3f}; "
+        f"MSE / variance {ratio.mean():.4f} (s.e. {ratio.std(ddof=1) / 10**0.5:.4f}, "
+        f"{ratio.min():.3f} to {ratio.max():.3f})"
     )
-    assert abs(ratio - 1) < 0.03
+    assert abs(ratio.mean() - 1) < 0.03
 
 
 @pytest.mark.parametrize("rho", [4.0, 8.0])
