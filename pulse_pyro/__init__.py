@@ -39,10 +39,12 @@ _HOME = {
     "radius": "Radius constant paper corrected noise_scale",
     "policies.linear": "State Decision init decide update play_horizon",
     "policies.pulse": "PulseUCB",
+    "policies.adaptive": "Directions directions adaptive_features",
     "environments.world": "World",
     "environments.arma": "ArmaWorld main_linear main_nonlinear w_times_action "
     "nonlinear_w_times_action",
-    "simulation": "Agent Fixed Run simulate pulse oful oful_lags oful_paper oful_full cond_oracle",
+    "simulation": "Agent Fixed Run simulate pulse pulse_adaptive oful oful_lags oful_paper "
+    "oful_full cond_oracle",
     "gallery": "LawCheck list_laws new_law check_law",
     "report": "Section calibration_sections write_report",
     "seeds": "stream",

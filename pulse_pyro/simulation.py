@@ -12,6 +12,8 @@ from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
 from pulse_pyro.environments.world import World
 from pulse_pyro.errors import FeatureError, SettingError, nearest
 from pulse_pyro.features import ConditionalLaw, expected_features
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.policies.adaptive import adaptive_features, directions
 from pulse_pyro.policies.linear import play_horizon
 from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
 from pulse_pyro.radius import Radius, constant
@@ -69,6 +71,28 @@ def pulse(
         )
         x[r] = found.mean[0, world.lead :]
     return Agent(name, x, radius, error=error)
+
+
+def pulse_adaptive(
+    world: World, law: FittedLaw | Sequence[FittedLaw], reference: Float3 | None = None, *,
+    name: str = "pulse_adaptive", radius: Radius = PUBLISHED, most: int = 8, seed: int = 0,
+) -> Agent:  # fmt: skip
+    """PULSE-UCB whose law is repaired by rewards where its posterior is unsure.
+
+    law : one for all runs, or one per run. reference : (batch, time, s_dim) contexts the
+    directions of a law that is not linear are found at; the archive's S, or the world's own.
+    """
+    laws = list(law) if isinstance(law, Sequence) else [law]
+    if len(laws) not in (1, len(world.s)):
+        raise SettingError(f"pulse_adaptive: {len(laws)} laws came for {len(world.s)} runs.")
+    size, parts = len(world.s) // len(laws), []
+    for r, each in enumerate(laws):
+        s = world.s[r * size : (r + 1) * size]
+        known = directions(each, s if reference is None else reference, most=most, seed=seed)
+        found = expected_features(each, world.features, s, size=2, rng=stream(seed, "pulse", r))
+        x = adaptive_features(found.mean, world.features, s, each.mean(s), known(s))
+        parts.append(x[:, world.lead :])
+    return Agent(name, np.concatenate(parts), radius)
 
 
 def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:

@@ -21,6 +21,7 @@ PUBLISHED_T0 = {
 }  # fmt: skip
 NOTES = {
     "pulse": "not published: our default prior; the paper's law is least squares (pulse_flat)",
+    "pulse_adaptive": "not published: rewards repair the law where its posterior is unsure",
     "oful": "not published: (1, S, a, S*a), properly specified",
     "oful_lags": "not published: OFUL on the raw lags, no archive at all",
     "cond_oracle": "not published: knows theta and E[Phi | S]",
@@ -44,6 +45,7 @@ def _setting(label: str, units: int, length: int, printed: tuple[float, float]) 
             "oful_paper": Published(333.7, 30.2, 20),
             "oful_full": Published(2.7, 2.0, 20),
         },
+        {"pulse_adaptive": "pulse"},
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pulse_pyro.arrays import whole
@@ -14,7 +14,7 @@ from pulse_pyro.environments.world import World
 from pulse_pyro.laws.law import Law
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation import Agent, Fixed, Run, pulse, simulate
+from pulse_pyro.simulation import Agent, Fixed, Run, pulse, pulse_adaptive, simulate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,7 +41,8 @@ class Setting:
     """One column of a published table: an environment, an archive size, the agents' laws.
 
     laws : agent name -> law it is fitted with, on an archive of ``units`` x ``length`` per run.
-    others : agents that need no archive. published : agent name -> printed figure.
+    others : agents that need no archive. published : agent name -> printed figure. adaptive :
+    name of an adaptive agent -> the agent whose law it starts from.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Setting:
     laws: dict[str, Law]
     others: Callable[[World], Sequence[Agent | Fixed]]
     published: dict[str, Published]
+    adaptive: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,9 @@ def run_setting(setting: Setting, runs: int, seed: int) -> Run:
         for name, law in setting.laws.items():
             fitted[name].append(law.fit(archive, seed=seed))
     agents = [pulse(world, laws, name=name) for name, laws in fitted.items()]
+    agents += [
+        pulse_adaptive(world, fitted[law], name=name) for name, law in setting.adaptive.items()
+    ]
     return simulate(world, [*agents, *setting.others(world)])
 
 

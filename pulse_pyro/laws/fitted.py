@@ -236,6 +236,11 @@ class FittedLaw:
             past = np.concatenate([np.full((short, past.shape[1]), np.nan), past])
         return self.law.summary.last(past)
 
+    def inputs_at(self, s: Float3) -> Float3:
+        """Return the inputs in the law's units, (batch, time, p), unseen ones at their mean."""
+        x = self.scaler.x_in(self.inputs.fill(self._inputs(s)))
+        return x.reshape(*np.shape(s)[:-1], -1)
+
     def _series(self, s: Float3) -> Float3:
         try:
             s = np.asarray(s, dtype=np.float64)
