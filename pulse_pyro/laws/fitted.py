@@ -220,8 +220,12 @@ class FittedLaw:
         if not hole.all():
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
         if getattr(self.kernel, "takes_moments", False):
-            unseen = self.scaler.moments_in(self.inputs.moments(x[hole]))
-            out[:, hole] = predict(unseen)
+            rows = np.flatnonzero(hole)
+            block = max(CHUNK // x.shape[1] ** 2, 1)  # a covariance for each row
+            for start in range(0, len(rows), block):
+                at = rows[start : start + block]
+                unseen = self.scaler.moments_in(self.inputs.moments(x[at]))
+                out[:, at] = predict(unseen)
         elif self.law.unseen == "conditioned on":
             out[:, hole] = average(
                 x[hole], self.inputs, lambda rows: predict(self.scaler.x_in(rows)), size,
