@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Float2, Float3, whole
+from pulse_pyro.arrays import Bool, Float2, Float3, whole
 from pulse_pyro.errors import DataError, LeakageError, ModelError
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["pass", "warn", "fail", "info"]
 RANK: tuple[Verdict, ...] = ("info", "pass", "warn", "fail")
+GAPS = 100  # rows that lack an input, at least, to judge them
 LEVEL = 0.9  # of the predictive intervals that are checked
 LIMITS = {  # warn above the first, fail above the second
     "r_hat": (1.01, 1.05),
@@ -82,8 +83,9 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
 
     Convergence is judged by the kind of inference; skill is the share of held-out variance of W
     explained; coverage compares the share of held-out W inside the 90 % predictive interval,
-    unit by unit, so that rows of one unit need not be independent. A law may pass and still be
-    wrong in places the held-out units do not visit.
+    unit by unit, so that rows of one unit need not be independent. Rows that lack an input are
+    judged apart, where the law answers them. A law may pass and still be wrong in places the
+    held-out units do not visit.
     """
     whole(size, "diagnose: size", 100)
     if not isinstance(fitted, FittedLaw):
@@ -106,7 +108,8 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
                 f"{came}; {odd[0]!r} does not match."
             )
     held_out.rows(fitted.summary)  # refuses, with a sentence, if no row is complete
-    w, mean, inside = _predictions(fitted, held_out, stream(seed, "diagnose"), size)
+    whole_rows: Bool = np.asarray(np.isfinite(fitted.summary(held_out.s)).all(-1))
+    w, mean, inside = _predictions(fitted, held_out, whole_rows, stream(seed, "diagnose"), size)
     used = np.isfinite(w[..., 0])
     rows = Check(
         "rows", "info", float(used.sum()), float(held_out.rows_seen),
@@ -116,15 +119,27 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
     checks = [rows, *(_quality(name, value) for name, value in fitted.record.quality.items())]
     for j, name in enumerate(held_out.w_names):
         checks += [_skill(name, w[..., j], mean[..., j]), _coverage(name, inside[..., j])]
+    if fitted.conditions:
+        checks += _gaps(fitted, held_out, ~whole_rows, seed, size)
     return Diagnostics(tuple(checks))
 
 
+def _gaps(fitted: FittedLaw, held_out: History, short: Bool, seed: int, size: int) -> list[Check]:
+    """Judge rows that lack an input on their own: answers there rest on more assumptions."""
+    w, _, inside = _predictions(fitted, held_out, short, stream(seed, "gaps"), size)
+    if np.isfinite(w[..., 0]).sum() < GAPS:
+        return []
+    return [
+        _coverage(f"{name}, inputs unseen", inside[..., j])
+        for j, name in enumerate(held_out.w_names)
+    ]
+
+
 def _predictions(
-    fitted: FittedLaw, held_out: History, rng: np.random.Generator, size: int
+    fitted: FittedLaw, held_out: History, where: Bool, rng: np.random.Generator, size: int
 ) -> tuple[Float3, Float3, Float3]:
-    """Return w, E[w] and "inside the interval" as (unit, time, w_dim), NaN where incomplete."""
-    x = fitted.summary(held_out.s)
-    usable = held_out.seen & np.isfinite(x).all(-1) & np.isfinite(held_out.w).all(-1)
+    """Return w, E[w] and "inside the interval" as (unit, time, w_dim), NaN where not judged."""
+    usable = held_out.seen & where & np.isfinite(held_out.w).all(-1)
     # whole units, as many as keep the draws within about 400 MB
     rows = np.cumsum(usable.sum(1))
     most = max(int((rows <= 50_000_000 // (size * len(held_out.w_names))).sum()), 2)
@@ -134,6 +149,7 @@ def _predictions(
     out = np.full((3, *w.shape), np.nan)
     out[0, usable], out[1, usable] = w[usable], centre
     out[2, usable] = (low <= w[usable]) & (w[usable] <= high)
+    out[:, np.isnan(out[1]).any(-1)] = np.nan  # rows the law refused after all
     return out[0], out[1], out[2]
 
 
