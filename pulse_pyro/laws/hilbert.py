@@ -143,10 +143,12 @@ class Hilbert:
         angle = inside[..., None] * (np.pi / (2.0 * self.half))[:, None]
         table = np.sin(angle * np.arange(1, self.size + 1)) / np.sqrt(self.half)[:, None]
         if not self.joint:
-            return table.reshape(*x.shape[:-1], -1)
+            return table.reshape(*x.shape[:-1], self.columns)
         out = table[..., 0, :]
         for d in range(1, self.p):
-            out = (out[..., :, None] * table[..., d, None, :]).reshape(*x.shape[:-1], -1)
+            out = (out[..., :, None] * table[..., d, None, :]).reshape(
+                *x.shape[:-1], self.size ** (d + 1)
+            )
         return out
 
     def design(self, x: Float) -> Float:
