@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pulse_pyro._pyro.fit import Fit
     from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
 
-EXTRAS = ("unit", "seen")  # what a model may ask for beside x and w, by naming it
-
 
 @dataclass(frozen=True, eq=False)
 class FitData:
