@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import shutil
-import tempfile
-import zipfile
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +17,7 @@ from pulse_pyro.laws.fitted_state_space import FittedStateSpace
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.laws.specs import family_from, summary_from, summary_spec
+from pulse_pyro.sealed import read_sealed, write_sealed
 
 FORMAT = 1
 SETTLED = ("box", "missable", "most")
@@ -42,9 +36,6 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         raise BundleError(
             f"save_law: a fitted law was expected, {type(fitted).__name__} came; fit it first."
         )
-    target = Path(path)
-    if target.exists() and not _is_ours(target):
-        raise BundleError(f"save_law: {target} exists and is not a saved law; choose another path.")
     arrays = {f"draw.{name}": value for name, value in fitted.draws.items()}
     scaler, inputs = fitted.scaler, fitted.inputs
     moments = (
@@ -57,10 +48,6 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         fitted.contexts,
     )
     arrays.update(zip(PARTS, moments, strict=True))
-    packed = io.BytesIO()
-    np.savez(
-        packed, allow_pickle=False, **{k: np.asarray(v, np.float64) for k, v in arrays.items()}
-    )
     family = fitted.law.family
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -74,29 +61,8 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
         "w_names": fitted.w_names,
         "law_id": fitted.law_id,
         "probe": None if family is not None else _probe(fitted),
-        "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
-        "versions": {name: version(name) for name in ("pulse-pyro", "numpy", "torch", "pyro-ppl")},
     }
-    manifest["seal"] = _seal(manifest)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        (aside / "arrays.npz").write_bytes(packed.getvalue())
-        (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        aside.chmod(0o755)
-        if target.exists():  # the old law stays whole until the new one is complete
-            target.rename(old := aside.with_name(aside.name + ".old"))
-            try:
-                aside.rename(target)
-            except OSError:
-                old.rename(target)
-                raise
-            shutil.rmtree(old)
-        else:
-            aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return target
+    return write_sealed(path, "law", manifest, arrays)
 
 
 def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
@@ -108,7 +74,7 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     model : the Law itself, needed for a custom model or summary: code is never read from a bundle.
         Its sites, shapes, summary and its answers at a few inputs are compared with those saved.
     """
-    manifest, arrays = _read(Path(path))
+    manifest, arrays = read_sealed(path, "law", FORMAT)
     law = _law(manifest, model, Path(path))
     card = None if manifest["card"] is None else _card(manifest["card"])
     if law.family is None:
@@ -142,49 +108,6 @@ def _probe(fitted: FittedLaw) -> list[float]:
         fitted.scaler.x_in(rows), np.ones((3, len(fitted.w_names))), np.arange(2)
     )
     return [float(v) for v in found.ravel()]
-
-
-def _is_ours(path: Path) -> bool:
-    """Tell a saved law, even a damaged one, from any other folder."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and {"seal", "law_id", "arrays"} <= set(manifest)
-
-
-def _seal(manifest: dict[str, Any]) -> str:
-    body = {key: value for key, value in manifest.items() if key != "seal"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Float]]:
-    try:
-        text = (path / "manifest.json").read_bytes()
-        packed = (path / "arrays.npz").read_bytes()
-    except OSError as cause:
-        raise BundleError(
-            f"load_law: {path} is not a saved law: {cause.strerror or cause}; it should be a "
-            "folder with manifest.json and arrays.npz."
-        ) from cause
-    try:
-        manifest = json.loads(text)
-        sealed = manifest["seal"] == _seal(manifest)
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise BundleError(f"load_law: {path}/manifest.json is cut short or not ours.") from cause
-    if not sealed:
-        raise BundleError(f"load_law: {path}/manifest.json was edited after saving; save it again.")
-    if manifest["format"] != FORMAT:
-        raise BundleError(
-            f"load_law: {path} has format {manifest['format']}, this version reads {FORMAT}."
-        )
-    if hashlib.sha256(packed).hexdigest() != manifest["arrays"]:
-        raise BundleError(f"load_law: {path}/arrays.npz is cut short or was edited after saving.")
-    try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as file:
-            return manifest, {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as cause:
-        raise BundleError(f"load_law: {path}/arrays.npz cannot be read: {cause}.") from cause
 
 
 def _law(manifest: dict[str, Any], model: Law | None, path: Path) -> Law:

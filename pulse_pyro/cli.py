@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulse_pyro.experiments.runner import Result
     from pulse_pyro.history import History
 
-NAMES = ("comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0")
+NAMES = ("comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0", "sweep-points")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,16 +28,8 @@ from pulse_pyro.progress import bar
 from pulse_pyro.radius import noise_scale
 from pulse_pyro.report import Section, calibration_sections, write_report
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation import (
-    Agent,
-    Run,
-    cond_oracle,
-    oful,
-    oful_full,
-    oful_lags,
-    pulse,
-    simulate,
-)
+from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, pulse
+from pulse_pyro.simulation.run import Agent, Run, cond_oracle, simulate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -185,7 +177,7 @@ def _about_the_law(
 def _about_the_run(run: Run, cautious: Agent, inside: float) -> list[Section]:
     action = run.action[run.names.index(cautious.name)][0]
     steps = np.arange(len(action))
-    assert cautious.error is not None
+    assert isinstance(cautious.error, np.ndarray)
     parts = cautious.radius.split(cautious.x[0, steps, action], cautious.error[0, steps, action])
     return [
         Section("Radius", "What the calibrated confidence radius is made of in the first run: the "

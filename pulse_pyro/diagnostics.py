@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -11,14 +11,15 @@ from scipy import stats
 from pulse_pyro.arrays import Bool, Float2, Float3, whole
 from pulse_pyro.errors import DataError, LeakageError, ModelError
 from pulse_pyro.history import History
+from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.seeds import stream
+from pulse_pyro.serial import serial_check, serial_dependence
+from pulse_pyro.verdicts import RANK, Check, Verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Verdict = Literal["pass", "warn", "fail", "info"]
-RANK: tuple[Verdict, ...] = ("info", "pass", "warn", "fail")
 GAPS = 100  # rows that lack an input, at least, to judge them
 LEVEL = 0.9  # of the predictive intervals that are checked
 LIMITS = {  # warn above the first, fail above the second
@@ -30,17 +31,6 @@ LIMITS = {  # warn above the first, fail above the second
     "basis": (1.0, 1.5),
     "finer": (1.0, 1.5),
 }
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question put to a law: verdict, the number behind it, its threshold, a sentence."""
-
-    name: str
-    verdict: Verdict
-    value: float
-    threshold: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,8 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
 
     Convergence is judged by the kind of inference; skill is the share of held-out variance of W
     explained; coverage compares the share of held-out W inside the 90 % predictive interval,
-    unit by unit, so that rows of one unit need not be independent. Rows that lack an input are
+    unit by unit, so that rows of one unit need not be independent; what is left of W must not
+    depend on what was left before, or earlier rewards tell more than S. Rows that lack an input are
     judged apart, where the law answers them. A law may pass and still be wrong in places the
     held-out units do not visit.
     """
@@ -108,7 +99,8 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
                 f"{came}; {odd[0]!r} does not match."
             )
     held_out.rows(fitted.summary)  # refuses, with a sentence, if no row is complete
-    whole_rows: Bool = np.asarray(np.isfinite(fitted.summary(held_out.s)).all(-1))
+    x = fitted.summary(held_out.s)
+    whole_rows: Bool = np.asarray(np.isfinite(x).all(-1))
     w, mean, inside = _predictions(fitted, held_out, whole_rows, stream(seed, "diagnose"), size)
     used = np.isfinite(w[..., 0])
     rows = Check(
@@ -116,9 +108,17 @@ def diagnose(fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400
         f"Held-out rows judged, of {int(used.any(1).sum())} of {len(held_out.units)} units; the "
         "others lack an input or W, or were left out to save memory.",
     )  # fmt: skip
+    # where lags were not seen, earlier W do tell more than what was seen, whatever the law
+    raw = fitted.summary.window if isinstance(fitted.summary, Filtered) else fitted.summary
+    lags_seen: Bool = np.asarray(np.isfinite(raw(held_out.s)).all(-1))
     checks = [rows, *(_quality(name, value) for name, value in fitted.record.quality.items())]
     for j, name in enumerate(held_out.w_names):
-        checks += [_skill(name, w[..., j], mean[..., j]), _coverage(name, inside[..., j])]
+        left = np.where(lags_seen[: len(w)], w[..., j] - mean[..., j], np.nan)
+        checks += [
+            _skill(name, w[..., j], mean[..., j]),
+            _coverage(name, inside[..., j]),
+            serial_check(name, serial_dependence(left, x[: len(left)])),
+        ]
     if fitted.conditions:
         checks += _gaps(fitted, held_out, ~whole_rows, seed, size)
     return Diagnostics(tuple(checks))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulse_pyro.history import History
     from pulse_pyro.laws.fitted import FittedLaw
     from pulse_pyro.ranks import Sbc
-    from pulse_pyro.simulation import Run
+    from pulse_pyro.simulation.run import Run
 
 # Okabe and Ito's colours, told apart by colour-blind readers; line styles repeat the message
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -8,15 +8,16 @@ one formula. Theoretical radii are conservative: a small constant often plays be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 
-from pulse_pyro.arrays import Float1, Float2, positive
+from pulse_pyro.arrays import Float1, Float2, positive, whole
 from pulse_pyro.errors import SettingError
 
-CONSTANT, PAPER, CORRECTED = 0, 1, 2
+CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED = range(5)
+WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC = range(3, 8)  # places in the compiled parameters
 
 
 @njit(cache=True, error_model="numpy")
@@ -25,7 +26,7 @@ def sqrt_gamma(
     sum_tri: float,
 ) -> float:  # fmt: skip
     """Return sqrt(gamma_t) after ``rounds`` updates; see the constructors for the formulas."""
-    if kind == CONSTANT:
+    if kind in (CONSTANT, SAMPLED):
         return p[0]
     if kind == PAPER:
         noise, delta, bound = p[0], p[1], p[2]
@@ -34,21 +35,51 @@ def sqrt_gamma(
             1.0 + rounds * bound * bound / (dim * ridge)
         )
         bias = 3.0 * dim * dim * sum_e2 / 4.0  # e = 2 sqrt(D), so sum D = sum e^2 / 4
+        if p[CAP] < math.inf:
+            bias = 3.0 * p[CAP] * p[CAP]
         return math.sqrt(3.0 * ridge + 6.0 * (noise + 2.0) ** 2 * grown + bias)
     size, sigma, delta = p[0], p[1], p[2]
     if rounds == 0:
         return math.sqrt(ridge) * size  # theta_hat_0 = 0: exact, no noise yet
     noise_part = sigma * math.sqrt(logdet + 2.0 * math.log(1.0 / delta))
-    return math.sqrt(ridge) * size + noise_part + min(math.sqrt(sum_e2), sum_tri)
+    return math.sqrt(ridge) * size + noise_part + min(math.sqrt(sum_e2), sum_tri, p[CAP])
 
 
 @dataclass(frozen=True)
 class Radius:
-    """A rule for sqrt(gamma_t); make one with constant(), paper() or corrected()."""
+    """A rule for sqrt(gamma_t); see constant, paper, corrected, robust, thompson.
+
+    weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
+    seed : of a rule that draws.
+    cap : bound on the imputation part that is known beforehand. bias_per_arm, ridge_per_arm,
+    optimistic : see :meth:`refined`.
+    """
 
     name: str
     kind: int
     params: tuple[float, ...]
+    weight: float = math.inf
+    seed: int = 0
+    cap: float = math.inf
+    bias_per_arm: bool = False
+    ridge_per_arm: bool = False
+    optimistic: bool = False
+
+    def refined(
+        self, *, bias_per_arm: bool = True, ridge_per_arm: bool = True, optimistic: bool = False
+    ) -> Radius:
+        """Return the corrected radius with tighter bonuses of each arm; all keep the guarantee.
+
+        bias_per_arm : sum_tau e_tau |x_a' Sigma^{-1} x_tau| instead of B_t ||x_a||_{Sigma^{-1}},
+            never more; costs O(t d) an arm. ridge_per_arm : lambda S ||Sigma^{-1} x_a|| instead of
+            sqrt(lambda) S ||x_a||_{Sigma^{-1}}, never more. optimistic : add e_{t,a} to the index;
+            then only errors of arms that are played cost regret.
+        """
+        if self.kind != CORRECTED:
+            raise SettingError(f"refined: only the corrected radius has refinements, not {self!r}.")
+        return replace(
+            self, bias_per_arm=bias_per_arm, ridge_per_arm=ridge_per_arm, optimistic=optimistic
+        )
 
     def at(
         self, *, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float = 0.0,
@@ -90,10 +121,12 @@ class Radius:
         for t in range(rounds):
             reach = inverse @ x[t]
             u2 = float(x[t] @ reach)
-            inverse -= np.outer(reach, reach) / (1.0 + u2)
+            w = min(1.0, self.weight / math.sqrt(u2)) if u2 > 0 else 1.0
+            e, u2 = float(error[t]) * math.sqrt(w), w * u2
+            inverse -= np.outer(reach, reach) * (w / (1.0 + u2))
             logdet += math.log1p(u2)
-            squares += float(error[t]) ** 2
-            triangle += float(error[t]) * math.sqrt(u2 / (1.0 + u2))
+            squares += e**2
+            triangle += e * math.sqrt(u2 / (1.0 + u2))
             clean = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet)
             whole = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet, sum_e2=squares,
                             sum_tri=triangle)  # fmt: skip
@@ -101,12 +134,21 @@ class Radius:
         return out
 
     @property
+    def plain(self) -> bool:
+        """Whether the bonus of an arm is sqrt(gamma) times its width, and every round counts 1."""
+        flags = self.bias_per_arm or self.ridge_per_arm or self.optimistic
+        return self.kind != SAMPLED and not flags and self.weight == math.inf
+
+    @property
     def array(self) -> Float1:
-        """Parameters as the compiled function wants them."""
-        return np.array(self.params)
+        """Parameters as the compiled functions want them, (8,)."""
+        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic)
+        own = (*self.params, 0.0, 0.0)[:3]
+        return np.array([*own, self.weight, self.cap, *map(float, flags)])
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{p:g}' for p in self.params)})"
+        flags = [n for n in ("bias_per_arm", "ridge_per_arm", "optimistic") if getattr(self, n)]
+        return f"{self.name}({', '.join([*(f'{p:g}' for p in self.params), *flags])})"
 
 
 def constant(alpha: float) -> Radius:
@@ -179,6 +221,16 @@ def noise_scale(
         positive(reward_sd, "noise_scale: reward_sd", zero=True),
         positive(context_sd, "noise_scale: context_sd", zero=True),
     )
+
+
+def matched_ridge(*, sigma: float, theta_bound: float, dim: int) -> float:
+    """Return lambda = d (sigma / S)^2: the ridge of a N(0, S^2 / d) prior under noise sigma.
+
+    The corrected radius holds for every lambda fixed beforehand; this one weighs its ridge part
+    against its noise part without tuning. The published experiments all use 1.
+    """
+    scale = positive(sigma, "matched_ridge: sigma") / positive(theta_bound, "matched_ridge: S")
+    return float(whole(dim, "matched_ridge: dim", 1) * scale**2)
 
 
 def _level(delta: float, where: str) -> float:

@@ -10,13 +10,13 @@ from scipy import stats
 
 from pulse_pyro._pyro.inference import Ensemble, Inference
 from pulse_pyro.arrays import Float, Float1, Int, whole
-from pulse_pyro.diagnostics import Check, Verdict
 from pulse_pyro.errors import ModelError, SettingError, nearest
 from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData
 from pulse_pyro.laws.law import Law
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
+from pulse_pyro.verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

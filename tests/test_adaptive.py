@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
-from pulse_pyro.policies.adaptive import DrawDirections, LinearDirections
+from pulse_pyro.policies.directions import DrawDirections, LinearDirections
 from tests.stat import z_bound
 
 WORLD = pp.w_times_action()
@@ -17,6 +17,11 @@ LAGS = pp.Lags(19)
 @pytest.fixture(scope="module")
 def few():
     return pp.linear_lags(LAGS).fit(WORLD.archive(2, 25, rng=pp.stream(0, "archive")), seed=0)
+
+
+def psi_at(law, s):
+    rows = law.summary(s)
+    return pp.directions(law, s).at(rows.reshape(-1, rows.shape[-1])).reshape(*s.shape[:2], 1, -1)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def curve():
 
 def test_linear_directions_hold_the_whole_posterior_variance(few, online):
     s = online.s[:2, :60]
-    psi = pp.directions(few, s)(s)
+    psi = psi_at(few, s)
     assert isinstance(pp.directions(few, s), LinearDirections)
     draws = few.mean_draws(s, few.kernel.count, rng=pp.stream(0, "every"))
     rest = slice(19, None)  # before, lags are filled and every draw sees the same
@@ -43,18 +48,18 @@ def test_directions_of_draws_hold_their_variance_and_keep_the_draws(curve):
     law, archive = curve
     found = pp.directions(law, archive.s, most=64, seed=3)
     assert isinstance(found, DrawDirections)
-    psi = found(archive.s)[:, 2:]
-    draws = law.mean_draws(archive.s, 64, rng=pp.stream(3, "directions"))[:, :, 2:]
+    rows = law.summary(archive.s)[:, 2:].reshape(-1, 1)
+    psi, draws = found.at(rows), law.mean_draws_at(rows, found.index)
     held = (psi**2).sum() / draws.var(0).sum()
     assert 0.99 <= held <= 1 + 1e-9
-    assert_array_equal(found(archive.s), found(archive.s))
+    assert_array_equal(psi, found.at(rows))
 
 
 def test_a_law_that_is_a_draw_of_the_posterior_is_linear_in_the_features(few, online):
     """theta' E[Phi | S] under any draw of the law lies in the span: no bias is left."""
     s = online.s[:2]
     phihat = pp.expected_features(few, WORLD.features, s, size=2, rng=pp.stream(0, "x")).mean
-    x = pp.adaptive_features(phihat, WORLD.features, s, few.mean(s), pp.directions(few, s)(s))
+    x = pp.adaptive_features(phihat, WORLD.features, s, few.mean(s), psi_at(few, s))
     assert x.shape[-1] == 4 + 2 * 20
     draw = few.mean_draws(s, 1, rng=pp.stream(5, "one"))[0]
     phi = np.stack([WORLD.features(s.reshape(-1, 1), draw.reshape(-1, 1), a) for a in range(2)], 1)
@@ -66,7 +71,7 @@ def test_a_law_that_is_a_draw_of_the_posterior_is_linear_in_the_features(few, on
 
 def test_w_enters_each_feature_it_moves_once_for_each_direction(few, online):
     s = online.s[:1, :30]
-    psi = pp.directions(few, s)(s)
+    psi = psi_at(few, s)
     phihat = pp.expected_features(few, WORLD.features, s, size=2, rng=pp.stream(0, "x")).mean
     x = pp.adaptive_features(phihat, WORLD.features, s, few.mean(s), psi)
     assert_array_equal(x[..., :4], phihat)

@@ -10,7 +10,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 
-from pulse_pyro import Exact, Laplace, Law, bundle, linear_lags, load_law, save_law
+from pulse_pyro import Exact, Laplace, Law, linear_lags, load_law, save_law, sealed
 from pulse_pyro.errors import BundleError
 from pulse_pyro.laws.linear_exact import Conjugate, Flat
 from pulse_pyro.summary import Identity, Lags, Stack, Window
@@ -132,7 +132,7 @@ def test_nothing_in_a_bundle_is_executed(linear, tmp_path):
     np.savez(path / "arrays.npz", **{"draw.coef": np.array([bomb()])})
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["arrays"] = hashlib.sha256((path / "arrays.npz").read_bytes()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps(manifest | {"seal": bundle._seal(manifest)}))
+    (path / "manifest.json").write_text(json.dumps(manifest | {"seal": sealed.seal(manifest)}))
     with pytest.raises(BundleError, match="cannot be read"):
         load_law(path)
     assert not (tmp_path / "ran").exists()

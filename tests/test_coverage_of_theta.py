@@ -5,9 +5,10 @@ import pytest
 
 from pulse_pyro.environments.arma import w_times_action
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.policies.linear import decide, init, play_horizon, update
+from pulse_pyro.policies.horizon import play_horizon
+from pulse_pyro.policies.linear import decide, init, update
 from pulse_pyro.radius import corrected, noise_scale, paper
-from pulse_pyro.simulation import pulse
+from pulse_pyro.simulation.agents import pulse
 from tests.stat import binomial_floor
 
 RUNS, ROUNDS, DELTA = 400, 400, 0.05

@@ -30,7 +30,8 @@ def shifted(by):
 def test_a_right_law_passes():
     found = diagnose(LAW, HELD_OUT, seed=0)
     assert found.verdict == "pass"
-    names = ["rows", "skill w0", "coverage w0", "skill w1", "coverage w1"]
+    kinds = ("skill", "coverage", "serial")
+    names = ["rows", *(f"{check} w{j}" for j in (0, 1) for check in kinds)]
     assert list(found.table.index) == names
     complete = HELD_OUT.rows(LAW.law.summary).x
     assert found.table.loc["rows", "value"] == len(complete)

@@ -16,7 +16,7 @@ from pulse_pyro.experiments.runner import (
     run_experiment,
     run_setting,
 )
-from pulse_pyro.simulation import Fixed, Run
+from pulse_pyro.simulation.run import Fixed, Run
 
 PUBLISHED = {
     "comparison-linear": {"linear": {"pulse": 11.9, "oful_paper": 39.6, "oful_full": 11.1}},

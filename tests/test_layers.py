@@ -7,13 +7,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "pulse_pyro"
 ROWS = (
-    ("errors", "seeds", "arrays", "progress", "files"),
-    ("history", "frames", "summary", "features"),
+    ("errors", "seeds", "arrays", "progress", "files", "sealed", "verdicts"),
+    ("history", "frames", "summary", "features", "slopes"),
     ("_pyro",),
     ("laws",),
     ("bundle",),
     ("bands",),
-    ("diagnostics", "radius", "calibration", "ranks", "gallery"),
+    ("diagnostics", "serial", "radius", "calibration", "ranks", "gallery"),
     ("policies",),
     ("environments",),
     ("simulation",),

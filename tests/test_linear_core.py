@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pulse_pyro.errors import FeatureError, RewardError, SettingError
-from pulse_pyro.policies.linear import State, decide, init, play_horizon, update
+from pulse_pyro.policies.horizon import play_horizon
+from pulse_pyro.policies.linear import State, decide, init, update
 from pulse_pyro.radius import constant, corrected, paper
 
 RADII = (

@@ -45,7 +45,7 @@ class Oracle:
     def __init__(self, x, w, prior=PRIOR):
         n, p, q = len(x), x.shape[1], w.shape[1]
         design = np.column_stack([np.ones(n), x])
-        precision = np.diag([prior.intercept**-2] + [prior.slope**-2] * p)
+        precision = np.diag([prior.intercept**-2] + [prior.slope_sd(p) ** -2] * p)
         self.lam = design.T @ design + precision
         self.mean = np.linalg.solve(self.lam, design.T @ w)
         self.df = q + 1 + n

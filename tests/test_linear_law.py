@@ -53,7 +53,7 @@ def test_the_pyro_model_and_the_numpy_kernel_are_one_law(q, student):
 def log_density(at, x, w, prior):
     """log p(parameters, w | x), written out with SciPy."""
     sd, coef, q = np.sqrt(at["variance"]), at["coef"], w.shape[1]
-    width = np.array([[prior.intercept], [prior.slope], [prior.slope]])
+    width = np.array([[prior.intercept], [prior.slope_sd(2)], [prior.slope_sd(2)]])
     (row, column), link = np.tril_indices(q, -1), np.zeros((q, q))
     link[row, column] = at.get("link", 0.0)
     return (
@@ -138,8 +138,9 @@ def test_what_cannot_be_done_is_said(call, error, says):
 
 def test_a_constant_column_changes_nothing():
     s = np.concatenate([HISTORY.s, np.full_like(HISTORY.s, 0.1)], -1)
-    wider = linear_lags(2).fit(replace(HISTORY, s=s, s_names=("s", "c")), seed=0)
-    without = linear_lags(2).fit(HISTORY, seed=0).mean(HISTORY.s)
+    law = linear_lags(2, prior=Conjugate(slope=5.0))  # by default it depends on p
+    wider = law.fit(replace(HISTORY, s=s, s_names=("s", "c")), seed=0)
+    without = law.fit(HISTORY, seed=0).mean(HISTORY.s)
     np.testing.assert_allclose(wider.mean(s), without, rtol=0, atol=1e-9)
 
 

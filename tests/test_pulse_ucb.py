@@ -6,10 +6,11 @@ from pulse_pyro.environments.arma import w_times_action
 from pulse_pyro.errors import DataError, FeatureError, RewardError, SettingError
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.policies.linear import decide, init, play_horizon, update
+from pulse_pyro.policies.horizon import play_horizon
+from pulse_pyro.policies.linear import decide, init, update
 from pulse_pyro.policies.pulse import PulseUCB
 from pulse_pyro.radius import corrected
-from pulse_pyro.simulation import pulse
+from pulse_pyro.simulation.agents import pulse
 from tests.stat import z_bound
 from tests.worlds import linear_history
 

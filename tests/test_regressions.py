@@ -25,10 +25,10 @@ from pulse_pyro.history import History
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.linear_exact import Conjugate, Flat
-from pulse_pyro.policies.linear import play_horizon
+from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.policies.pulse import PulseUCB
 from pulse_pyro.radius import constant
-from pulse_pyro.simulation import Agent, simulate
+from pulse_pyro.simulation.run import Agent, simulate
 from pulse_pyro.summary import Lags, Stack, Window
 from tests.worlds import linear_history
 

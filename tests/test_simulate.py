@@ -10,17 +10,8 @@ from pulse_pyro.errors import FeatureError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.radius import constant
-from pulse_pyro.simulation import (
-    Agent,
-    Fixed,
-    cond_oracle,
-    oful,
-    oful_full,
-    oful_lags,
-    oful_paper,
-    pulse,
-    simulate,
-)
+from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, oful_paper, pulse
+from pulse_pyro.simulation.run import Agent, Fixed, cond_oracle, simulate
 from pulse_pyro.summary import Lags
 from tests.stat import assert_mean, z_bound
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Bool, Float, Float1, Float3, Float4, positive
 from pulse_pyro.calibration.part import Part
-from pulse_pyro.diagnostics import RANK, Check, Verdict
 from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.radius import Radius, corrected
+from pulse_pyro.verdicts import RANK, Check, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,24 +85,7 @@ class Calibration:
         e = S sqrt(sum_j E_j^2), S = ``theta_bound`` >= ||theta*||; with coordinate bounds
         ``theta_bounds`` (d,) >= |theta*_j| the smaller of that and sum_j c_j E_j.
         """
-        size = positive(theta_bound, "reward_error: theta_bound")
-        error = self.error_at(s)
-        e: Float3 = size * np.sqrt((error**2).sum(-1))
-        if theta_bounds is None:
-            return e
-        try:
-            bounds = np.asarray(theta_bounds, dtype=np.float64)
-        except (TypeError, ValueError):
-            bounds = np.empty(0)
-        if bounds.shape != (error.shape[-1],) or not (bounds >= 0).all():
-            raise SettingError(
-                f"reward_error: theta_bounds must be {error.shape[-1]} numbers >= 0, one per "
-                f"feature, but {theta_bounds!r} came."
-            )
-        # a coordinate without error costs nothing, even where its bound is infinite
-        apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
-        smaller: Float3 = np.minimum(e, apart.sum(-1))
-        return smaller
+        return reward_bound(self.error_at(s), theta_bound, theta_bounds)
 
     def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.
@@ -205,3 +188,26 @@ class Calibration:
 
     def _repr_html_(self) -> str:
         return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"
+
+
+def reward_bound(
+    error: Float4, theta_bound: float = 1.0, theta_bounds: ArrayLike | None = None
+) -> Float3:
+    """Return e_{t,a} from E_{t,a,j}, (batch, time, action, d); see ``Calibration.reward_error``."""
+    size = positive(theta_bound, "reward_error: theta_bound")
+    e: Float3 = size * np.sqrt((error**2).sum(-1))
+    if theta_bounds is None:
+        return e
+    try:
+        bounds = np.asarray(theta_bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        bounds = np.empty(0)
+    if bounds.shape != (error.shape[-1],) or not (bounds >= 0).all():
+        raise SettingError(
+            f"reward_error: theta_bounds must be {error.shape[-1]} numbers >= 0, one per feature, "
+            f"but {theta_bounds!r} came."
+        )
+    # a coordinate without error costs nothing, even where its bound is infinite
+    apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
+    smaller: Float3 = np.minimum(e, apart.sum(-1))
+    return smaller

@@ -11,9 +11,9 @@ from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
 from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
 from pulse_pyro.bands.roughness import GATE
 from pulse_pyro.bands.sample import Sample
-from pulse_pyro.diagnostics import Check, Verdict
 from pulse_pyro.history import History, Rows
 from pulse_pyro.seeds import stream
+from pulse_pyro.verdicts import Check, Verdict
 
 WARN, FIT_FAIL, FAIL = 0.05, 0.01, 0.001  # p-values; the second for lack of fit
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most

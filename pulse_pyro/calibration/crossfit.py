@@ -12,13 +12,13 @@ from pulse_pyro.arrays import Float3, Float4
 from pulse_pyro.bands.sample import check_level
 from pulse_pyro.calibration.calibrate import BandChoice, calibrate
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.diagnostics import Check
 from pulse_pyro.errors import ModelError
 from pulse_pyro.features import Features
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.law import Law
 from pulse_pyro.summary import Summary
+from pulse_pyro.verdicts import Check
 
 
 class AverageLaw:

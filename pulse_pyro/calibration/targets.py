@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
 from pulse_pyro.errors import FeatureError
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.seeds import stream
+from pulse_pyro.slopes import slopes
 from pulse_pyro.summary import Summary
 
 PROBES = 5000  # rows Phi is judged at
@@ -84,16 +86,15 @@ class MissingTargets:
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
         """Carry eps (n, q) through M_a(s): (n, d), exactly 0 where Phi has no w."""
-        base = np.broadcast_to(self.base, (len(s), len(self.base)))
-        at = self.features.unchecked(s, base, action)
-        out = np.zeros_like(at)
-        for k, i in enumerate(self.used):
-            moved = base.copy()
-            moved[:, i] += self.step[i]
-            slope = np.abs(self.features.unchecked(s, moved, action) - at) / self.step[i]
-            # an unseen S makes the slope NaN, and the error with it; 0 is 0 whatever eps is
-            out += np.where(slope == 0, 0.0, slope * eps[:, k : k + 1])
+        slope = np.abs(self.slopes(s, [action])[0])
+        # an unseen S makes the slope NaN, and the error with it; 0 is 0 whatever eps is
+        out: Float2 = np.where(slope == 0, 0.0, slope * eps[..., None]).sum(1)
         return out
+
+    def slopes(self, s: Float2, actions: Sequence[int]) -> Float4:
+        """Return M_a(s) of the used columns, (action, n, q, d)."""
+        base = np.broadcast_to(self.base, (len(s), len(self.base)))
+        return slopes(self.features, s, base, self.step, actions)[:, :, self.used]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from pulse_pyro.environments.arma import main_linear, main_nonlinear
 from pulse_pyro.environments.world import World
 from pulse_pyro.experiments.runner import Experiment, Published, Setting
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.simulation import Agent, Fixed, cond_oracle, oful, oful_full, oful_paper
+from pulse_pyro.simulation.agents import oful, oful_full, oful_paper
+from pulse_pyro.simulation.run import Agent, Fixed, cond_oracle
 from pulse_pyro.summary import Stack, Window
 
 MEAN3 = Window(3, np.mean)

@@ -7,7 +7,8 @@ from pulse_pyro.environments.world import World
 from pulse_pyro.experiments.runner import Experiment, Published, Setting
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.linear_exact import Flat
-from pulse_pyro.simulation import Agent, Fixed, cond_oracle, oful, oful_full, oful_lags, oful_paper
+from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, oful_paper
+from pulse_pyro.simulation.run import Agent, Fixed, cond_oracle
 from pulse_pyro.summary import Lags
 
 LAGS = Lags(19)

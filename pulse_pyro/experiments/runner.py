@@ -14,7 +14,8 @@ from pulse_pyro.environments.world import World
 from pulse_pyro.laws.law import Law
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation import Agent, Fixed, Run, pulse, pulse_adaptive, simulate
+from pulse_pyro.simulation.agents import pulse, pulse_adaptive
+from pulse_pyro.simulation.run import Agent, Fixed, Run, simulate
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 class FitData:
     """Rows of an archive, their moments, and the units the law works in.
 
-    mean : (p + w_dim,) raw column means of [x, w]; moments : their centred Gram matrix.
+    mean : (p + w_dim,) raw column means of [x, w]; moments : their centred Gram matrix. count :
+    rows behind the moments, where the rows themselves are not kept.
     """
 
     rows: Rows
     mean: Float1
     moments: Float2
     scaler: Scaler
+    count: int | None = None
 
     @classmethod
     def raw(cls, rows: Rows) -> FitData:
@@ -49,7 +51,7 @@ class FitData:
     @property
     def n(self) -> int:
         """Rows."""
-        return len(self.rows.x)
+        return len(self.rows.x) if self.count is None else self.count
 
     @property
     def w_dim(self) -> int:
@@ -133,4 +135,5 @@ def run_model(
         extras["seen"] = torch.as_tensor(~np.isnan(w))
         w = np.nan_to_num(w)
     args = (torch.as_tensor(data.x), torch.as_tensor(w))
-    return card, run_engine(Problem(partial(model, **extras), args, card, label, guide), how, seed)
+    bound = partial(model, **extras)
+    return card, run_engine(Problem(bound, args, card, label, guide, None, start), how, seed)

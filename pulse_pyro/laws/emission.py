@@ -61,7 +61,7 @@ def _regress(z: Float2, w: Float2, cov: Float3, sigma: Float2) -> tuple[Float2, 
             precision[j, :, i] = precision[i, :, j]
     right = np.einsum("na,nij,nj->ia", z, weight, w)
     flat = precision.reshape(q * p1, q * p1)
-    prior = np.full(p1, PRIOR.slope**-2)
+    prior = np.full(p1, PRIOR.slope_sd(p1 - 1) ** -2)
     prior[0] = PRIOR.intercept**-2
     flat = flat + np.kron(np.linalg.inv(sigma), np.diag(prior))
     return np.linalg.solve(flat, right.ravel()).reshape(q, p1).T, flat

@@ -116,7 +116,7 @@ class FittedLaw:
 
     def mean_now(self, past: Float2) -> Float1:
         """Return E[W_t | past] for the last row of past (time, s_dim): (w_dim,)."""
-        x = self._newest(past)
+        x = self.newest(past)
         if self._line is not None:
             out: Float1 = self._line[0] + x @ self._line[1]
             if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
@@ -127,11 +127,14 @@ class FittedLaw:
     def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
         """Return posterior draws of E[W_t | S_1:t]: (draws, batch, time, w_dim)."""
         index = self._pick(draws, rng)
-        x = self._inputs(s)
+        out = self.mean_draws_at(self._inputs(s), index)
+        return out.reshape(draws, *np.shape(s)[:-1], -1)
+
+    def mean_draws_at(self, x: Float2, index: Int) -> Float3:
+        """Return E[W | x] of chosen draws, (len(index), n, w_dim), at rows x (n, p)."""
         if self._line is not None:
             x = self.inputs.fill(x)
-        out = self._at(x, lambda rows: self.kernel.mean_draws(rows, index), draws)
-        return out.reshape(draws, *np.shape(s)[:-1], -1)
+        return self._at(x, lambda rows: self.kernel.mean_draws(rows, index), len(index))
 
     def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
         """Draw W_t given S_1:t at every t: (size, batch, time, w_dim).
@@ -142,7 +145,7 @@ class FittedLaw:
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
-        return self._sample(self._newest(past)[None], size, rng)[:, 0]
+        return self._sample(self.newest(past)[None], size, rng)[:, 0]
 
     def predict_rows(
         self, x: Float2, size: int, *, rng: np.random.Generator
@@ -233,17 +236,12 @@ class FittedLaw:
             )  # fmt: skip
         return self.scaler.w_out(out)
 
-    def _newest(self, past: Float2) -> Float1:
-        """Inputs of the last row of past (time, s_dim); rows before its first count as unseen."""
+    def newest(self, past: Float2) -> Float1:
+        """Return x (p,) of the last row of past (time, s_dim); rows before its first are unseen."""
         short = self.law.summary.memory - len(past)
         if short > 0:
             past = np.concatenate([np.full((short, past.shape[1]), np.nan), past])
         return self.law.summary.last(past)
-
-    def inputs_at(self, s: Float3) -> Float3:
-        """Return the inputs in the law's units, (batch, time, p), unseen ones at their mean."""
-        x = self.scaler.x_in(self.inputs.fill(self._inputs(s)))
-        return x.reshape(*np.shape(s)[:-1], -1)
 
     def _series(self, s: Float3) -> Float3:
         try:

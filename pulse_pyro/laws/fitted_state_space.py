@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Float4
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4
 from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear_exact import LOG_2PI, LinearKernel
@@ -164,6 +165,23 @@ class Filter:
         self._now = np.array(s, np.float64)
         observe(self._state, self._cov, (self._now - self._mean) / self._scale)
 
+    def inputs(self) -> Float1:
+        """Return the filtered window."""
+        count = self._law.filtered.window.count
+        out: Float1 = self._state[self._at] * np.tile(self._scale, count)
+        return out + np.tile(self._mean, count)
+
+    def state(self) -> dict[str, Float]:
+        """Return the filter's state, its covariance, the newest row, whether any came."""
+        fresh = np.array([float(self._fresh)])
+        return {"state": self._state.copy(), "cov": self._cov.copy(), "now": self._now.copy(),
+                "fresh": fresh}  # fmt: skip
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Take over a filter's state."""
+        self._state[:], self._cov[:] = state["state"], state["cov"]
+        self._now, self._fresh = np.array(state["now"]), bool(state["fresh"][0])
+
     def mean(self) -> Float1:
         """Return E[W_t | all seen so far], (w_dim,)."""
         out: Float1 = self._level + self._state[self._at] @ self._slope
@@ -171,11 +189,6 @@ class Filter:
 
     def sample(self, size: int, rng: np.random.Generator) -> Float2:
         """Draw W_t given all seen so far, (size, w_dim)."""
-        law = self._law
         left = self._slope.T @ self._cov[self._at, self._at] @ self._slope
-        window = self._state[self._at] * np.tile(self._scale, law.filtered.window.count)
-        row = window + np.tile(self._mean, law.filtered.window.count)
-        return (
-            law.predict_rows(row[None], size, rng=rng)[1][:, 0]
-            + _noise(left[None], size, rng)[:, 0]
-        )
+        _, drawn = self._law.predict_rows(self.inputs()[None], size, rng=rng)
+        return drawn[:, 0] + _noise(left[None], size, rng)[:, 0]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.arrays import Float, Float1, Float2
 
 if TYPE_CHECKING:
     from pulse_pyro.laws.fitted import FittedLaw
@@ -22,8 +23,17 @@ class Follower(Protocol):
     def push(self, s: Float1) -> None:
         """Take in S_t, (s_dim,), NaN where it is not seen."""
 
+    def inputs(self) -> Float1:
+        """Return x_t, (p,): what the law looks at now, in raw units."""
+
     def mean(self) -> Float1:
         """Return E[W_t | S_1:t], (w_dim,)."""
+
+    def state(self) -> dict[str, Float]:
+        """Return all that has been taken in, as arrays."""
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Go on from where :meth:`state` was taken."""
 
     def sample(self, size: int, rng: np.random.Generator) -> Float2:
         """Draw W_t given S_1:t, (size, w_dim)."""
@@ -36,6 +46,10 @@ class OnlineLaw(Protocol):
     @property
     def s_names(self) -> tuple[str, ...]:
         """Columns of S."""
+
+    @property
+    def w_names(self) -> tuple[str, ...]:
+        """Columns of W."""
 
     @property
     def contexts(self) -> Float2:
@@ -66,6 +80,18 @@ class Window:
         """Drop the oldest row, append the newest."""
         self._rows[:-1] = self._rows[1:]
         self._rows[-1] = s
+
+    def inputs(self) -> Float1:
+        """Return x_t of the window."""
+        return self._law.newest(self._rows)
+
+    def state(self) -> dict[str, Float]:
+        """Return the window."""
+        return {"rows": self._rows.copy()}
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Take over a window."""
+        self._rows[:] = state["rows"]
 
     def mean(self) -> Float1:
         """Return E[W_t | window]."""

@@ -147,7 +147,10 @@ class Law:
         card = check_model(model, data.x, data.w, self.label)
         return replace(card, unseen=law.unseen)
 
-    def fit(self, history: History, inference: Inference | None = None, *, seed: int) -> FittedLaw:
+    def fit(
+        self, history: History, inference: Inference | None = None, *, seed: int,
+        warm: FittedLaw | None = None,
+    ) -> FittedLaw:  # fmt: skip
         """Fit on the rows of the archive: complete ones, unless the law can use others.
 
         Parameters
@@ -156,10 +159,12 @@ class Law:
         inference : Exact(), Nuts(...), Svi(...), Laplace(...) or, for networks, Ensemble(...); by
             default the law's best: Exact where the law is conjugate, Laplace for other models.
         seed : two fits with one seed agree to the last bit on one machine.
+        warm : an earlier fit of a custom law, to start the search from; built-in laws find a
+            start of their own.
         """
         how = self.engine(inference)
         data, law = self.prepare(history)
-        card, fit = law.fit_data(data, how, seed)
+        card, fit = law.fit_data(data, how, seed, warm)
         card = card and replace(card, unseen=law.unseen)
         seen = history.s[history.seen]
         if np.isnan(seen).any():  # ten times slower than the plain ones
@@ -185,7 +190,9 @@ class Law:
             )
         return how
 
-    def fit_data(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
+    def fit_data(
+        self, data: FitData, how: Inference, seed: int, warm: FittedLaw | None = None
+    ) -> tuple[ModelCard | None, Fit]:
         """Fit on rows in the law's own units, as :meth:`fit` does and simulated data need it."""
         if self.family is not None:
             card, fit = self.family.fit(data, how, seed)
@@ -196,7 +203,10 @@ class Law:
             )
         else:
             model = self.model_for(data.x.shape[1], data.w_dim)
-            card, fit = run_model(model, data, how, seed, label=self.label, guide=self.guide)
+            start = None if warm is None else {n: v.mean(0) for n, v in warm.draws.items()}
+            card, fit = run_model(
+                model, data, how, seed, label=self.label, guide=self.guide, start=start
+            )
         broken = [name for name, value in fit.draws.items() if not np.isfinite(value).all()]
         if broken:
             raise ConvergenceError(
@@ -234,5 +244,9 @@ class Law:
         data = FitData.raw(history.rows(self.summary, holes=holes))
         if self.family is None:  # a custom model states its priors in the units of the data
             return data
+        return data.standardised(self.kinds(history.s_names))
+
+    def kinds(self, s_names: tuple[str, ...]) -> list[str]:
+        """Return the kind of each input: lags of one column share one scale."""
         filters = [name.rstrip("0123456789") for name in self.summary.names]
-        return data.standardised([f"{s}.{part}" for part in filters for s in history.s_names])
+        return [f"{s}.{part}" for part in filters for s in s_names]

@@ -12,6 +12,7 @@ residuals of several W are correlated, and the order of the W columns does not m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from scipy.special import gammaln
 from pulse_pyro.arrays import Float1, Float2, Float3, Int, positive
 
 BLOCK = 4096
+SLOPES = 10.0  # prior sd of E[W | x], over the residual sd
 LOG_2PI = float(np.log(2.0 * np.pi))
 RANK = 1e-11  # eigenvalues below this share of the largest count as zero
 
@@ -29,18 +31,25 @@ RANK = 1e-11  # eigenvalues below this share of the largest count as zero
 class Conjugate:
     """Weak proper prior, in standardised units of x and w and multiples of the residual sd.
 
-    slope, intercept : prior sd of a coefficient over the residual sd.
+    slope, intercept : prior sd of a coefficient over the residual sd. By default slopes share
+        a prior sd of 10 between them, 10 / sqrt(p) each, whatever the number p of inputs: E[W | x]
+        does not vary more, a priori, because more lags are looked at.
     residual : prior guess of the residual sd (psi = residual^2), worth about one observation.
     """
 
-    slope: float = 10.0
+    slope: float | None = None
     intercept: float = 100.0
     residual: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("slope", "intercept", "residual"):
-            value = positive(getattr(self, name), f"Conjugate: {name}")
-            object.__setattr__(self, name, value)
+            if name != "slope" or self.slope is not None:
+                value = positive(getattr(self, name), f"Conjugate: {name}")
+                object.__setattr__(self, name, value)
+
+    def slope_sd(self, p: int) -> float:
+        """Return the prior sd of a slope, over the residual sd, among p inputs."""
+        return SLOPES / math.sqrt(max(p, 1)) if self.slope is None else self.slope
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ def exact_draws(
     psi = 0.0 if isinstance(prior, Flat) else prior.residual**2
     precision = np.zeros(1 + p + w_dim)
     if isinstance(prior, Conjugate):
-        precision[0], precision[1 : 1 + p] = prior.intercept**-2, prior.slope**-2
+        precision[0], precision[1 : 1 + p] = prior.intercept**-2, prior.slope_sd(p) ** -2
         precision[1 + p :] = psi
     coef, link, variance = np.empty((draws, 1 + p, w_dim)), [], np.empty((draws, w_dim))
     for j in range(w_dim):

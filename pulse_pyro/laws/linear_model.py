@@ -25,7 +25,7 @@ def _priors(p: int, w_dim: int, prior: Conjugate) -> tuple[Any, Any, Any]:
     variance = pyro.sample(
         "variance", dist.InverseGamma(shape, torch.full((w_dim,), psi / 2)).to_event(1)
     )
-    scale = torch.full((1 + p, 1), prior.slope)
+    scale = torch.full((1 + p, 1), prior.slope_sd(p))
     scale[0] = prior.intercept
     sd = variance.sqrt().unsqueeze(-2)
     coef = pyro.sample("coef", dist.Normal(torch.zeros(()), scale * sd).to_event(2))

@@ -1,118 +1,33 @@
 """Adaptive PULSE-UCB: what a law is unsure of becomes features, so that rewards can repair it.
 
-A law with posterior draws mu^(m)(s) of E[W | S] knows in which directions it may be wrong. With
-psi_1, ..., psi_q those directions, scaled by the posterior's own standard deviation, and
+With psi_1, ..., psi_q the directions in which the law of W is unsure (see ``directions``) and
 Phi = c_a(s) + M_a(s) w affine in w,
 
-    theta' E[Phi | S] = theta' phihat + sum_jk (theta_j c_k) M_a,j psi_k(S),   c_k of unit scale,
+    theta' E[Phi | S] = theta' phihat + sum_jk (theta_j c_k) M_a,j psi_k(S) + remainder,
 
-so the model is linear again in (phihat, M psi): no bias is left along the directions, and what the
-archive has settled has psi near 0 and costs nothing.
+c_k of unit scale, so the model is linear again in (phihat, M psi): no bias is left along the
+directions, what they leave out is e_t, and what the archive has settled has psi near 0 and costs
+nothing. Many archived units: PULSE-UCB. None: Bayesian OFUL in the law's own function space.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import hashlib
+import warnings
 
 import numpy as np
 
-from pulse_pyro.arrays import Float, Float2, Float3, Float4, whole
-from pulse_pyro.errors import FeatureError, ModelError
+from pulse_pyro.arrays import Float1, Float2, Float3, Float4
+from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.laws.follow import Follower
+from pulse_pyro.policies.directions import Directions, directions
+from pulse_pyro.policies.imputed import PROBES, Imputed
+from pulse_pyro.policies.streaming import Streaming
+from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
-
-ENERGY = 0.99  # share of the posterior's variance the directions hold
-
-
-class Directions(Protocol):
-    """Where a law is unsure."""
-
-    def __call__(self, s: Float3) -> Float4:
-        """Return psi, (batch, time, w_dim, q), at s (batch, time, s_dim)."""
-
-
-@dataclass(frozen=True, eq=False)
-class LinearDirections:
-    """psi = L'(1, x) with L L' the posterior covariance of the coefficients: nothing is left out.
-
-    root : (w_dim, 1 + p, 1 + p), for raw W and the law's own units of x.
-    """
-
-    law: FittedLaw
-    root: Float3
-
-    def __call__(self, s: Float3) -> Float4:
-        """Return psi, (batch, time, w_dim, 1 + p)."""
-        x = self.law.inputs_at(s)
-        ones = np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1)
-        psi: Float4 = np.einsum("btp,wpq->btwq", ones, self.root)
-        return psi
-
-
-@dataclass(frozen=True, eq=False)
-class DrawDirections:
-    """psi_k(s) = sum_m v_km (mu^(m)(s) - mubar(s)) / sqrt(M): the main deviations of the draws.
-
-    vectors : (w_dim, M, q), right singular vectors of the deviations at reference contexts. seed :
-    of the choice of the M draws.
-    """
-
-    law: FittedLaw
-    vectors: Float3
-    seed: int
-
-    def __call__(self, s: Float3) -> Float4:
-        """Return psi, (batch, time, w_dim, q)."""
-        apart = _deviations(self.law, s, self.vectors.shape[1], self.seed)
-        psi: Float4 = np.einsum("mbtw,wmq->btwq", apart, self.vectors)
-        return psi
-
-
-def directions(
-    law: FittedLaw, reference: Float3, *, most: int = 8, draws: int = 64, seed: int = 0
-) -> Directions:
-    """Find the directions in which a law is unsure.
-
-    Parameters
-    ----------
-    law : fitted; linear laws get all directions in closed form.
-    reference : (batch, time, s_dim) contexts like those to come, e.g. the archive's; not used by
-        linear laws.
-    most, draws : at most so many directions for each W, from so many posterior draws; as many as
-        hold 99 % of their variance. Fewer are padded by zeros.
-    seed : of the choice of draws.
-
-    Relies on the posterior being honest: diagnose the law first. A law whose draws are all alike
-    has no directions, and adaptive PULSE-UCB is then PULSE-UCB.
-    """
-    if not isinstance(law, FittedLaw):
-        raise ModelError(
-            f"directions: a fitted law with draws was expected, {type(law).__name__} came."
-        )
-    whole(most, "directions: most", 1)
-    whole(draws, "directions: draws", 2)
-    kernel = law.kernel
-    if isinstance(kernel, LinearKernel):
-        scale = law.scaler.w_scale
-        roots = [_root(np.cov(kernel.coef[:, :, j].T)) * scale[j] for j in range(len(scale))]
-        return LinearDirections(law, np.stack(roots))
-    apart = _deviations(law, np.asarray(reference, np.float64), draws, seed)
-    count = apart.shape[0]
-    vectors = np.zeros((apart.shape[-1], count, most))
-    for j in range(apart.shape[-1]):
-        rows = apart[..., j].reshape(count, -1)
-        rows = rows[:, np.isfinite(rows).all(0)]
-        value, vector = np.linalg.eigh(rows @ rows.T)
-        value, vector = np.maximum(value[::-1], 0.0), vector[:, ::-1]
-        if not value[0] > 0:
-            continue
-        held = np.cumsum(value) / value.sum()
-        q = min(int(np.searchsorted(held, ENERGY)) + 1, most)
-        vectors[j, :, :q] = vector[:, :q]
-    return DrawDirections(law, vectors, seed)
+from pulse_pyro.slopes import need_affine, slopes
 
 
 def adaptive_features(
@@ -128,43 +43,137 @@ def adaptive_features(
     One extra feature for each direction k of W_i and each coordinate j of Phi that W_i enters.
     """
     flat_s, flat_w = s.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1])
-    if not features.affine_in_w(flat_s, flat_w):
-        raise FeatureError(
-            "adaptive: Phi must be affine in w, or directions of W do not carry over to it."
-        )
-    slopes = _slopes(features, flat_s, flat_w)  # (action, n, w_dim, d)
-    used = np.argwhere((np.nan_to_num(slopes) != 0).any(axis=(0, 1)))
-    lead = phihat.shape[:3]
+    need_affine(features, flat_s, flat_w, "adaptive")
+    found = slopes(features, flat_s, flat_w, _step(flat_w))  # (action, n, w_dim, d)
+    used = np.argwhere((np.nan_to_num(found) != 0).any(axis=(0, 1)))
     parts = [phihat]
     for i, j in used:
-        slope = np.moveaxis(slopes[..., i, j], 0, 1).reshape(lead)
+        slope = np.moveaxis(found[..., i, j], 0, 1).reshape(phihat.shape[:3])
         parts.append(slope[..., None] * psi[:, :, None, i])
     return np.concatenate(parts, axis=-1)
 
 
-def _slopes(features: Features, s: Float2, w: Float2) -> Float4:
-    """Return M_a(s) = dPhi / dw, (action, n, w_dim, d)."""
-    out = []
-    for a in range(features.actions):
-        base = features.unchecked(s, w, a)
-        moved = []
-        for i in range(w.shape[1]):
-            step = w.copy()
-            step[:, i] += 1.0
-            change = features.unchecked(s, step, a) - base
-            moved.append(np.where(np.abs(change) > 1e-9 * (1.0 + np.abs(base)), change, 0.0))
-        out.append(np.stack(moved, axis=1))
-    return np.stack(out)
+def adaptive_error(features: Features, s: Float3, w: Float3, remainder: Float3) -> Float4:
+    """Carry the remainder of E[W], (batch, time, w_dim), to the features: |M_a| remainder.
 
-
-def _deviations(law: FittedLaw, s: Float3, draws: int, seed: int) -> Float:
-    """Return (mu^(m) - mubar) / sqrt(M), (M, batch, time, w_dim), always of the same draws."""
-    found = law.mean_draws(s, min(draws, law.kernel.count), rng=stream(seed, "directions"))
-    out: Float = (found - found.mean(0)) / np.sqrt(len(found))
+    Returns E_{t,a,j}, (batch, time, action, d): bounds on what the directions leave out.
+    """
+    flat_s, flat_w = s.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1])
+    size = np.abs(slopes(features, flat_s, flat_w, _step(flat_w)))
+    found = np.einsum("anij,ni->naj", size, remainder.reshape(len(flat_s), -1))
+    out: Float4 = found.reshape(*s.shape[:2], features.actions, -1)
     return out
 
 
-def _root(cov: Float2) -> Float2:
-    value, vector = np.linalg.eigh(cov)
-    out: Float2 = vector * np.sqrt(np.maximum(value, 0.0))
-    return out
+class AdaptivePulseUCB(Streaming):
+    """PULSE-UCB whose law is repaired by rewards, one decision at a time.
+
+    Parameters
+    ----------
+    law : a fitted law with posterior draws. Without any spread it plays as PULSE-UCB, and warns.
+    features : Phi, affine in w (checked at the first round).
+    radius : rule for sqrt(gamma_t); ``corrected`` with ``augmented_bound`` as its theta_bound.
+    reference : (batch, time, s_dim) contexts to find the directions at, e.g. archive.s; or
+        Directions found before.
+    theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||.
+    ridge : lambda; the directions are scaled by the posterior, so that 1 suits them.
+    seed : of the choice of posterior draws.
+
+    Relies on the posterior being honest, and on the truth being one of the law's curves: no reward
+    can repair a law along directions it does not know.
+    """
+
+    def __init__(
+        self, law: FittedLaw, features: Features, radius: Radius, reference: Float3 | Directions,
+        *, theta_bound: float = 1.0, ridge: float = 1.0, seed: int = 0,
+    ) -> None:  # fmt: skip
+        if not isinstance(law, FittedLaw):
+            raise ModelError(
+                f"AdaptivePulseUCB: law must be a fitted law with posterior draws, but "
+                f"{type(law).__name__} came; PulseUCB takes any law."
+            )
+        if not isinstance(features, Features):
+            raise ModelError(f"AdaptivePulseUCB: features must be Features, not {features!r}.")
+        found = (
+            reference
+            if isinstance(reference, Directions)
+            else directions(law, reference, seed=seed)
+        )
+        if not found.counts.any():
+            warnings.warn(
+                "AdaptivePulseUCB: the law has no posterior spread, so there is nothing rewards "
+                "could repair; it plays as PulseUCB.", stacklevel=2,
+            )  # fmt: skip
+        super().__init__(Adapted(law, features, found, theta_bound), radius, ridge)
+
+
+class Adapted:
+    """Scores (phihat, M psi) for one decision at a time."""
+
+    def __init__(
+        self, law: FittedLaw, features: Features, found: Directions, theta_bound: float
+    ) -> None:
+        self.law, self.features, self.found = law, features, found
+        self._bound, self.w_names = theta_bound, law.w_names
+        mean, sd = law.contexts
+        rng = stream(0, "contexts")
+        s: Float2 = mean + 2.0 * sd * rng.standard_normal((PROBES, len(mean)))
+        w: Float2 = law.scaler.w_mean + law.scaler.w_scale * rng.standard_normal(
+            (PROBES, len(law.w_names))
+        )
+        need_affine(features, s, w, "AdaptivePulseUCB")
+        self._step = law.scaler.w_scale
+        self._used = np.argwhere((slopes(features, s, w, self._step) != 0).any(axis=(0, 1)))
+        most = int(found.counts.max())
+        self._most = most
+        self.names = features.names + tuple(
+            f"{features.names[j]}~{law.w_names[i]}.{k}" for i, j in self._used for k in range(most)
+        )
+        self.inner = Imputed(law, features, 2, 0)
+
+    def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1:
+        """Fill x, (1, 1, K, d), of these arms; return e, (K,), what the directions leave out."""
+        d = len(self.features.names)
+        plain = np.full((1, 1, self.features.actions, d), np.nan)
+        self.inner.fill(past, arms, plain)
+        out[:] = np.nan
+        out[..., :d] = plain
+        error = np.zeros(self.features.actions)
+        for a in arms:
+            own = past[0] if len(past) == 1 else past[a]
+            x = own.inputs()[None]
+            w, s = own.mean()[None], own.now[None]
+            slope = slopes(self.features, s, w, self._step, (a,))[0, 0]  # (w_dim, d)
+            psi, rest = self.found.at(x)[0, :, : self._most], self.found.remainder(x)[0]
+            parts = [slope[i, j] * psi[i] for i, j in self._used]
+            out[0, 0, a, d:] = np.concatenate(parts) if parts else ()
+            error[a] = self._bound * np.linalg.norm(np.abs(slope.T) @ rest)
+        return error
+
+    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+        """Refuse: the true features teach nothing about the directions."""
+        raise SettingError(
+            "AdaptivePulseUCB: a revealed W teaches nothing along the law's directions; let it "
+            "refit the law instead, PulseUCB(..., archive=GrowingArchive(...)), or leave w out."
+        )
+
+    def swap(self, law: FittedLaw) -> None:
+        """Refuse: what rewards taught along the old directions would mean something else."""
+        raise SettingError(
+            "AdaptivePulseUCB: its law cannot be swapped, the directions it has learned along are "
+            "the old law's; use PulseUCB with a growing archive."
+        )
+
+    def fingerprint(self) -> str:
+        """Return what tells these directions from others."""
+        arrays = [v for v in vars(self.found).values() if isinstance(v, np.ndarray)]
+        digest = hashlib.sha256(repr(self._bound).encode())
+        for value in arrays:
+            digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _step(w: Float2) -> Float1:
+    """A step of the size of W, 1 where it is always 0."""
+    size: Float1 = np.abs(w[np.isfinite(w).all(1)]).mean(0) if np.isfinite(w).any() else np.ones(1)
+    return np.where(size > 0, size, 1.0)

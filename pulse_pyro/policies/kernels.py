@@ -11,10 +11,11 @@ import numpy as np
 from numba import njit
 
 from pulse_pyro.arrays import Array, Float, Float1, Float2
-from pulse_pyro.radius import sqrt_gamma
+from pulse_pyro.policies.refine import FAST, Extra, arm_errors, choose_refined
+from pulse_pyro.radius import BIAS, GIVEN, OPTIMISTIC, RIDGE, SAMPLED, WEIGHT, sqrt_gamma
 
+SMALL = 12  # dimensions below which rows one by one are faster
 REFRESH = 1024  # rewards between re-factorisations of the inverse
-FAST = {"reassoc", "contract"}  # reorder sums, fuse multiply-add; NaN and infinity keep meaning
 
 
 @njit(error_model="numpy", fastmath=FAST, inline="always")
@@ -26,10 +27,44 @@ def _dot(theta: Float1, x: Float, r: int, t: int, a: int) -> float:
 
 
 @njit(error_model="numpy", fastmath=FAST, inline="always")
+def _reach(inverse: Float2, x: Float, r: int, t: int, a: int, out: Float2) -> float:
+    """Fill row a with Sigma^{-1} x; return x' Sigma^{-1} x. Large ones take four rows at a time."""
+    d, square = out.shape[1], 0.0
+    if d <= SMALL:
+        for i in range(d):
+            row = 0.0
+            for j in range(d):
+                row += inverse[i, j] * x[r, t, a, j]
+            out[a, i] = row
+            square += row * x[r, t, a, i]
+        return max(square, 0.0)
+    for i in range(d):
+        out[a, i] = 0.0
+    block = d - d % 4
+    for j in range(0, block, 4):
+        x0, x1, x2, x3 = x[r, t, a, j], x[r, t, a, j + 1], x[r, t, a, j + 2], x[r, t, a, j + 3]
+        for i in range(d):
+            out[a, i] += (
+                inverse[j, i] * x0 + inverse[j + 1, i] * x1 + inverse[j + 2, i] * x2
+                + inverse[j + 3, i] * x3
+            )  # fmt: skip
+    for j in range(block, d):
+        for i in range(d):
+            out[a, i] += inverse[j, i] * x[r, t, a, j]
+    for i in range(d):
+        square += out[a, i] * x[r, t, a, i]
+    return max(square, 0.0)
+
+
+@njit(error_model="numpy", fastmath=FAST, inline="always")
 def _choose(
-    inverse: Float2, theta: Float1, x: Float, r: int, t: int, allowed: Array, root: float
-) -> int:
-    """Best allowed arm, lowest index on ties; -1: a score is not finite, -2: none is allowed."""
+    inverse: Float2, theta: Float1, x: Float, r: int, t: int, allowed: Array, root: float,
+    reach: Float2,
+) -> int:  # fmt: skip
+    """Best allowed arm, lowest index on ties; -1: a score is not finite, -2: none is allowed.
+
+    reach : (action, d) is filled with Sigma^{-1} x of each arm.
+    """
     best, top, total = -2, -np.inf, 0.0
     for a in range(x.shape[2]):
         if (
@@ -37,13 +72,8 @@ def _choose(
             and not allowed[min(r, allowed.shape[0] - 1), min(t, allowed.shape[1] - 1), a]
         ):
             continue
-        square = 0.0
-        for i in range(theta.shape[0]):
-            row = 0.0
-            for j in range(theta.shape[0]):
-                row += inverse[i, j] * x[r, t, a, j]
-            square += row * x[r, t, a, i]
-        score = _dot(theta, x, r, t, a) + root * math.sqrt(max(square, 0.0))
+        square = _reach(inverse, x, r, t, a, reach)
+        score = _dot(theta, x, r, t, a) + root * math.sqrt(square)
         total += score
         if score > top:
             best, top = a, score
@@ -52,32 +82,35 @@ def _choose(
 
 @njit(error_model="numpy", fastmath=FAST, inline="always")
 def _absorb(
-    inverse: Float2, theta: Float1, x: Float, r: int, t: int, a: int, reward: float, work: Float1
-) -> float:
-    """Sherman-Morrison step: inverse -= v v' / (1 + u^2), theta likewise; return u^2 (old)."""
+    inverse: Float2, theta: Float1, x: Float, r: int, t: int, a: int, reward: float, reach: Float2,
+    weight: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Sherman-Morrison step: inverse -= w v v' / (1 + w u^2), theta likewise; return u^2 (old), w.
+
+    reach : (action, d), v = Sigma^{-1} x. w = min(1, weight / u): rounds that stand out count less.
+    """
     d = theta.shape[0]
     square = 0.0
     for i in range(d):
-        row = 0.0
-        for j in range(d):
-            row += inverse[i, j] * x[r, t, a, j]
-        work[i] = row
-        square += row * x[r, t, a, i]
+        square += reach[a, i] * x[r, t, a, i]
     square = max(square, 0.0)
-    shrink = 1.0 / (1.0 + square)
+    w = 1.0
+    if weight < math.inf and square > 0.0:
+        w = min(1.0, weight / math.sqrt(square))
+    shrink = w / (1.0 + w * square)
     surprise = (reward - _dot(theta, x, r, t, a)) * shrink
     for i in range(d):
-        scaled = work[i] * shrink
+        scaled = reach[a, i] * shrink
         for j in range(d):
-            inverse[i, j] -= scaled * work[j]
-        theta[i] += work[i] * surprise
-    return square
+            inverse[i, j] -= scaled * reach[a, j]
+        theta[i] += reach[a, i] * surprise
+    return square, w
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
 def _gather(
-    precision: Float2, b: Float1, x: Float, reward: Float, action: Array, r: int, start: int,
-    stop: int,
+    precision: Float2, b: Float1, x: Float, reward: Float, action: Array, counts: Float1, r: int,
+    start: int, stop: int,
 ) -> None:  # fmt: skip
     """Add rounds [start, stop) to Sigma and b; inside the main loop this would cost twice."""
     for t in range(start, stop):
@@ -85,10 +118,22 @@ def _gather(
         if a < 0 or not math.isfinite(reward[r, t, a]):
             continue
         for i in range(b.shape[0]):
-            xi = x[r, t, a, i]
+            xi = counts[t] * x[r, t, a, i]
             for j in range(b.shape[0]):
                 precision[i, j] += xi * x[r, t, a, j]
             b[i] += reward[r, t, a] * xi
+
+
+@njit(cache=True, error_model="numpy")
+def _draw(
+    inverse: Float2, theta: Float1, noise: Float, r: int, t: int, scale: float, out: Float1
+) -> None:
+    """Draw theta ~ N(theta_hat, scale^2 Sigma^{-1}) from standard normal noise."""
+    factor = np.linalg.cholesky(inverse)
+    for i in range(theta.shape[0]):
+        out[i] = theta[i]
+        for j in range(i + 1):
+            out[i] += scale * factor[i, j] * noise[r, t, j]
 
 
 @njit(cache=True, error_model="numpy")
@@ -115,42 +160,85 @@ def _refactor(
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
 def play(
-    x: Float, reward: Float, error: Float, allowed: Array, kind: int, params: Float1,
-    ridge: float, precision: Float, inverse: Float, b: Float2, theta: Float2, sums: Float2,
-    action: Array, root_gamma: Float2,
+    x: Float, reward: Float, error: Float, allowed: Array, extra: Extra | None, kind: int,
+    params: Float1, ridge: float, precision: Float, inverse: Float, b: Float2, theta: Float2,
+    sums: Float2, action: Array, root_gamma: Float2,
 ) -> None:  # fmt: skip
     """Play horizons in place: x (run, time, action, d), reward (run, time, action).
 
     error and allowed are (run, time, action), of length 1 along run or time if shared, or of
     size 0 for "no error" and "all allowed". A round that cannot be scored (-1, -2), or whose
-    reward is NaN, teaches nothing. ``sums`` = (rounds, logdet, sum_e2, sum_tri, drift).
+    reward is NaN, teaches nothing. ``sums`` = (rounds, logdet, sum_e2, sum_tri, drift). A radius
+    that is GIVEN is read from root_gamma, any other written there. ``extra`` is what only some
+    rules need; None for a constant, paper or corrected radius without refinements.
     """
-    runs, horizon, _, d = x.shape
-    work = np.empty(d)
+    runs, horizon, arms, d = x.shape
+    reach, counts = np.empty((arms, d)), np.ones(horizon)
+    if extra is None:  # this branch is left out when the other is compiled, and the reverse
+        y, has_error, own, weight = x, error.shape[2] > 0, True, math.inf
+    else:
+        y, weight = extra.taught if extra.taught.shape[3] > 0 else x, params[WEIGHT]
+        sampled, sensitive = kind == SAMPLED, extra.slopes.shape[3] > 0
+        refined = sensitive or params[BIAS] + params[RIDGE] + params[OPTIMISTIC] > 0.0
+        has_error = sensitive or error.shape[2] > 0
+        own = not refined and extra.taught.shape[3] == 0  # what was scored is what is learned from
+        drawn, e_now = np.empty(d), np.zeros(arms)
     for r in range(runs):
         pr, iv, br, th = precision[r], inverse[r], b[r], theta[r]
         n, logdet, e2, tri = int(sums[r, 0]), sums[r, 1], sums[r, 2], sums[r, 3]
         gathered = 0
         for t in range(horizon):
-            root = sqrt_gamma(kind, params, d, ridge, n, logdet, e2, tri)
-            a = _choose(iv, th, x, r, t, allowed, root)
+            if kind == GIVEN:
+                root = root_gamma[r, t]
+            else:
+                root = sqrt_gamma(kind, params, d, ridge, n, logdet, e2, tri)
+            if extra is None:
+                a = _choose(iv, th, x, r, t, allowed, root, reach)
+            elif refined:
+                bias = root - sqrt_gamma(kind, params, d, ridge, n, logdet, 0.0, 0.0)
+                arm_errors(iv, th, root, params[0], error, extra, r, t, e_now)
+                a = choose_refined(
+                    iv, th, x, r, t, allowed, params, root, bias, ridge, e_now, extra, n
+                )
+            elif sampled:
+                _draw(iv, th, extra.noise, r, t, root, drawn)
+                a = _choose(iv, drawn, x, r, t, allowed, 0.0, reach)
+            else:
+                a = _choose(iv, th, x, r, t, allowed, root, reach)
             action[r, t] = a
             root_gamma[r, t] = root
+            e = 0.0
+            if error.shape[2] > 0 and a >= 0:
+                e = error[min(r, error.shape[0] - 1), min(t, error.shape[1] - 1), a]
+            if extra is not None:
+                if refined and a >= 0:
+                    e = e_now[a]
+                if extra.spent.shape[1] > 0:
+                    extra.spent[r, t] = e
             if a < 0 or not math.isfinite(reward[r, t, a]):
                 continue
-            square = _absorb(iv, th, x, r, t, a, reward[r, t, a], work)
+            if not own:
+                _reach(iv, y, r, t, a, reach)
+            square, w = _absorb(iv, th, y, r, t, a, reward[r, t, a], reach, weight)
+            if extra is not None:
+                counts[t] = w
+                square *= w
+                e *= math.sqrt(w)
+                if extra.past.shape[1] > 0:
+                    for i in range(d):
+                        extra.past[r, n, i] = math.sqrt(w) * y[r, t, a, i]
+                    extra.past_error[r, n] = e
             n += 1
             logdet += math.log1p(square)
-            if error.shape[2] > 0:
-                e = error[min(r, error.shape[0] - 1), min(t, error.shape[1] - 1), a]
+            if has_error:
                 e2 += e * e
                 tri += e * math.sqrt(square / (1.0 + square))
             if n % REFRESH == 0:
-                _gather(pr, br, x, reward, action, r, gathered, t + 1)
+                _gather(pr, br, y, reward, action, counts, r, gathered, t + 1)
                 gathered = t + 1
                 logdet, drift = _refactor(pr, iv, br, th, ridge)
                 sums[r, 4] = max(drift, sums[r, 4])
-        _gather(pr, br, x, reward, action, r, gathered, horizon)
+        _gather(pr, br, y, reward, action, counts, r, gathered, horizon)
         sums[r, 0], sums[r, 1], sums[r, 2], sums[r, 3] = n, logdet, e2, tri
 
 

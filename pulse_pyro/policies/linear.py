@@ -1,4 +1,4 @@
-"""The linear UCB core: immutable state, decide, update, and whole horizons at once.
+"""The linear UCB core: immutable state, decide, update. Whole horizons: see ``horizon``.
 
 Ridge regression of rewards on the scored features:
     Sigma_t = lambda I + sum phihat phihat',   theta_hat_t = Sigma_t^{-1} sum phihat R,
@@ -8,6 +8,8 @@ Every array may carry one leading batch axis (runs); there is one code path.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,8 @@ from numpy.typing import ArrayLike
 from pulse_pyro.arrays import Bool, Float, Float2, Int, positive, whole
 from pulse_pyro.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.policies import kernels
-from pulse_pyro.radius import Radius, constant
+from pulse_pyro.policies.refine import NOTHING, Extra
+from pulse_pyro.radius import SAMPLED, Radius, constant
 
 NO_ERROR: Float = np.zeros((0, 0, 0))
 NO_MASK: Bool = np.zeros((0, 0, 0), dtype=np.bool_)
@@ -108,8 +111,12 @@ def decide(
     error : e_{t,a}, scalar or (K,) or (runs, K); only the chosen arm's is carried on.
     allowed : (K,) or (runs, K) arms that may be played; all by default.
 
-    Raises FeatureError if an allowed arm's features are not finite: nothing is changed.
+    Raises FeatureError if an allowed arm's features are not finite: nothing is changed. Rules that
+    need more than this state (posterior sampling, the bias of each arm) are for play_horizon and
+    the streaming policies.
     """
+    if radius.kind == SAMPLED or radius.bias_per_arm:
+        raise SettingError(f"decide: {radius!r} needs more than a State; use play_horizon.")
     x = np.ascontiguousarray(x, dtype=np.float64)
     single = state.b.ndim == 1
     if x.ndim != (2 if single else 3) or x.shape[-1] != state.b.shape[-1]:
@@ -127,7 +134,7 @@ def decide(
     errors = _errors(error, lead, arms)
     unknown = np.full((lead, 1, arms), np.nan)
     batched = _batched(state)
-    action, root = _play(batched, xs, unknown, NO_ERROR, mask, radius)
+    action, root = run_kernel(batched, xs, unknown, np.array(errors)[:, None], mask, radius)
     action, root = action[:, 0], root[:, 0]
     if (action < 0).any():
         raise _refusal(xs[:, 0], mask, action)
@@ -141,11 +148,13 @@ def decide(
 
 
 def update(
-    state: State, decision: Decision, reward: ArrayLike, error: ArrayLike | None = None
-) -> State:
+    state: State, decision: Decision, reward: ArrayLike, error: ArrayLike | None = None,
+    weight: float = math.inf,
+) -> State:  # fmt: skip
     """Return the state after a reward; scalar, or (runs,) for a batched state.
 
-    ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later).
+    ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later);
+    ``weight`` is that of a robust radius: the round counts min(1, weight / u).
     """
     lead, dim = _lead(state), state.b.shape[-1]
     rewards = _column(reward, lead)
@@ -166,57 +175,8 @@ def update(
     check_size(x, state.ridge, "update")
     x = x.reshape(lead, 1, 1, dim)
     new = state.copy()
-    _play(_batched(new), x, rewards, errors, NO_MASK, GREEDY)
+    run_kernel(_batched(new), x, rewards, errors, NO_MASK, replace(GREEDY, weight=weight))
     return new
-
-
-def play_horizon(
-    x: Float, reward: Float, radius: Radius, *, ridge: float = 1.0,
-    error: Float | None = None, allowed: Bool | None = None,
-) -> tuple[Int, Float2, State]:  # fmt: skip
-    """Play all runs over the whole horizon; contexts must not depend on actions.
-
-    Parameters
-    ----------
-    x : (run, time, action, d) scored features.
-    reward : (run, time, action) the reward each arm would pay; NaN = the reward is lost.
-    radius, ridge : as in :func:`decide` and :func:`init`.
-    error, allowed : (run, time, action), or length 1 along run or time.
-
-    Returns
-    -------
-    action (run, time), -1 where a round's features were not finite and -2 where no arm was
-    allowed (such rounds teach nothing); gamma (run, time); the final State.
-    """
-    x = np.ascontiguousarray(x, dtype=np.float64)
-    reward = np.ascontiguousarray(reward, dtype=np.float64)
-    if x.ndim != 4 or reward.shape != x.shape[:3]:
-        raise FeatureError(
-            f"play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
-            f"{x.shape} and {reward.shape} came."
-        )
-    if np.isinf(reward).any():
-        raise RewardError("play_horizon: a reward is infinite; use NaN for a reward that is lost.")
-    runs, horizon, arms, dim = x.shape
-    bound = NO_ERROR if error is None else np.ascontiguousarray(error, dtype=np.float64)
-    mask = NO_MASK if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_)
-    for name, array in (("error", bound), ("allowed", mask)):
-        fits = array.ndim == 3 and array.shape[2] == arms
-        shared = fits and array.shape[0] in (1, runs) and array.shape[1] in (1, horizon)
-        if array.size and not shared:
-            raise SettingError(
-                f"play_horizon: {name} must be (run, time, action) = ({runs}, {horizon}, {arms}), "
-                f"or 1 along run or time, but its shape is {array.shape}."
-            )
-    if not np.isfinite(bound).all() or (bound < 0).any():
-        raise SettingError("play_horizon: error must be finite and >= 0.")
-    state = init(dim, ridge, (runs,))
-    action, root = _play(state, x, reward, bound, mask, radius)
-    typical = np.sqrt(
-        np.diagonal(state.precision, axis1=1, axis2=2) / np.maximum(state.rounds, 1)[:, None]
-    )
-    check_size(typical, ridge, "play_horizon")
-    return action, root**2, state
 
 
 def check_size(x: Float, ridge: float, where: str) -> None:
@@ -229,14 +189,17 @@ def check_size(x: Float, ridge: float, where: str) -> None:
         )
 
 
-def _play(
-    state: State, x: Float, reward: Float, error: Float, allowed: Bool, radius: Radius
-) -> tuple[Int, Float2]:
+def run_kernel(
+    state: State, x: Float, reward: Float, error: Float, allowed: Bool, radius: Radius,
+    extra: Extra = NOTHING,
+) -> tuple[Int, Float2]:  # fmt: skip
     """Run the compiled loop on a batched state, changing its arrays in place."""
+    more = None if radius.plain and extra is NOTHING else extra
     action, root = np.empty(x.shape[:2], np.int64), np.empty(x.shape[:2])
     kernels.play(
-        x, reward, error, allowed, radius.kind, radius.array, state.ridge, *state[:5], action, root
-    )
+        x, reward, error, allowed, more, radius.kind, radius.array, state.ridge, *state[:5],
+        action, root,
+    )  # fmt: skip
     return action, root
 
 

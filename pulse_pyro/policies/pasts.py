@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Float
-from pulse_pyro.errors import DataError
+from pulse_pyro.errors import DataError, SettingError
+from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.follow import Follower, OnlineLaw
+from pulse_pyro.laws.growing import GrowingArchive
 
 
 class Pasts:
@@ -34,6 +36,23 @@ class Pasts:
             one.push(row)
         self.units[unit] = past
         return past
+
+    def swap(self, law: FittedLaw, archive: GrowingArchive | None) -> None:
+        """Follow every unit with another law; one with memory sees all of a unit again."""
+        self.law = law
+        for unit, past in self.units.items():
+            fresh = [law.follow() for _ in past]
+            for new, old in zip(fresh, past, strict=True):
+                if "rows" in old.state():
+                    new.restore(old.state())
+                elif archive is None:
+                    raise SettingError(
+                        "swap_law: a law with memory needs all of S again; use a GrowingArchive."
+                    )
+                else:
+                    for row in archive.rows(unit):
+                        new.push(row)
+            self.units[unit] = fresh
 
     def _row(self, seen: Any) -> Float:
         labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None

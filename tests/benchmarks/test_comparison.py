@@ -6,7 +6,8 @@ import numpy as np
 
 from pulse_pyro.experiments.comparison import LINEAR
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation import oful_full, oful_paper, pulse, simulate
+from pulse_pyro.simulation.agents import oful_full, oful_paper, pulse
+from pulse_pyro.simulation.run import simulate
 
 RUNS, NAIVE_RUNS, DRAWS, ALPHA = 30, 2, 30, 2.0
 SETTING = LINEAR.settings[0]

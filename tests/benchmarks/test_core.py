@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from pulse_pyro.policies.linear import play_horizon
+from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.radius import constant
 from tests.benchmarks.timing import best_of
 

@@ -45,7 +45,7 @@ def whole():
 
 def test_the_exact_fit_takes_at_most_three_times_the_normal_equations():
     assert X.shape == (UNITS * ROWS, LAGS)
-    ridge = LAW.family.prior.slope**-2 * np.eye(LAGS)
+    ridge = LAW.family.prior.slope_sd(LAGS) ** -2 * np.eye(LAGS)
     by_hand = np.linalg.solve(X.T @ X + ridge, X.T @ Y)
     np.testing.assert_allclose(exact()["coef"].mean(0)[1:], by_hand, rtol=1e-8)
     least = best_of(30, exact=exact, whole=whole, normal=normal_equations)

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro.calibration.sensitivity import Sensitivity
 from pulse_pyro.environments.world import World
 from pulse_pyro.errors import FeatureError, SettingError, nearest
-from pulse_pyro.features import ConditionalLaw, expected_features
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.policies.adaptive import adaptive_features, directions
-from pulse_pyro.policies.linear import play_horizon
-from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
+from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.radius import Radius, constant
-from pulse_pyro.seeds import stream
-from pulse_pyro.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,91 +26,24 @@ PUBLISHED = constant(2.0)  # what every published synthetic run used
 class Agent:
     """The linear core on given features.
 
-    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d, or None.
+    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d, or a
+    Sensitivity. taught : features learned from, if not those scored; see :func:`play_horizon`.
     """
 
     name: str
     x: Float4
     radius: Radius = PUBLISHED
     ridge: float = 1.0
-    error: Float3 | None = None
+    error: Float3 | Sensitivity | None = None
+    taught: Float4 | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """An agent that does not learn: actions (run, time) laid down beforehand."""
+    """An agent whose actions (run, time) were found elsewhere, on the same world."""
 
     name: str
     action: Int
-
-
-def pulse(
-    world: World, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
-    radius: Radius = PUBLISHED, error: Float3 | None = None, size: int = 256, seed: int = 0,
-) -> Agent:  # fmt: skip
-    """PULSE-UCB with one law for all runs, or one per run (each with its own archive).
-
-    error : (run, time, action) e_{t,a} of the scored rounds, from ``Calibration.reward_error``.
-    """
-    if not isinstance(law, Sequence):
-        found = expected_features(
-            law, world.features, world.s, size=size, rng=stream(seed, "pulse")
-        )
-        return Agent(name, found.mean[:, world.lead :], radius, error=error)
-    if len(law) != len(world.s):
-        raise SettingError(f"pulse: {len(law)} laws came for {len(world.s)} runs; one per run.")
-    x = np.empty(world.phi.shape)
-    for r, each in enumerate(law):
-        found = expected_features(
-            each, world.features, world.s[r : r + 1], size=size, rng=stream(seed, "pulse", r)
-        )
-        x[r] = found.mean[0, world.lead :]
-    return Agent(name, x, radius, error=error)
-
-
-def pulse_adaptive(
-    world: World, law: FittedLaw | Sequence[FittedLaw], reference: Float3 | None = None, *,
-    name: str = "pulse_adaptive", radius: Radius = PUBLISHED, most: int = 8, seed: int = 0,
-) -> Agent:  # fmt: skip
-    """PULSE-UCB whose law is repaired by rewards where its posterior is unsure.
-
-    law : one for all runs, or one per run. reference : (batch, time, s_dim) contexts the
-    directions of a law that is not linear are found at; the archive's S, or the world's own.
-    """
-    laws = list(law) if isinstance(law, Sequence) else [law]
-    if len(laws) not in (1, len(world.s)):
-        raise SettingError(f"pulse_adaptive: {len(laws)} laws came for {len(world.s)} runs.")
-    size, parts = len(world.s) // len(laws), []
-    for r, each in enumerate(laws):
-        s = world.s[r * size : (r + 1) * size]
-        known = directions(each, s if reference is None else reference, most=most, seed=seed)
-        found = expected_features(each, world.features, s, size=2, rng=stream(seed, "pulse", r))
-        x = adaptive_features(found.mean, world.features, s, each.mean(s), known(s))
-        parts.append(x[:, world.lead :])
-    return Agent(name, np.concatenate(parts), radius)
-
-
-def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:
-    """OFUL on every observed feature, properly specified."""
-    s = world.s[:, world.lead :]
-    return Agent("oful", oful_features(world.features, s, world.w.shape[-1]), radius)
-
-
-def oful_lags(world: World, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
-    """OFUL on a summary of S and its action interactions: learns the imputation online."""
-    x = summary(world.s)[:, world.lead :]
-    return Agent("oful_lags", interactions(x, world.features.actions), radius)
-
-
-def oful_paper(world: World, *, radius: Radius = PUBLISHED) -> Agent:
-    """The published OFUL baseline, features (1, S a)."""
-    s = world.s[:, world.lead :]
-    return Agent("oful_paper", oful_paper_features(s, world.features.actions), radius)
-
-
-def oful_full(world: World, *, radius: Radius = PUBLISHED) -> Agent:
-    """OFUL that sees W: the best any imputation can hope for."""
-    return Agent("oful_full", world.phi, radius)
 
 
 def cond_oracle(world: World) -> Fixed:
@@ -220,7 +148,12 @@ def _actions(world: World, agent: Agent | Fixed) -> Int:
             f"(run, time, action) = {world.phi.shape[:3]}."
         )
     action, _, _ = play_horizon(
-        agent.x, world.reward, agent.radius, ridge=agent.ridge, error=agent.error
+        agent.x,
+        world.reward,
+        agent.radius,
+        ridge=agent.ridge,
+        error=agent.error,
+        taught=agent.taught,
     )
     return action
 

@@ -1,0 +1,145 @@
+"""Calibrated errors for one decision at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.calibration.calibration import Calibration, reward_bound
+from pulse_pyro.calibration.part import POLICY_DRAWS
+from pulse_pyro.calibration.sensitivity import Sensitivity, single_part
+from pulse_pyro.calibration.targets import MissingTargets
+from pulse_pyro.errors import SettingError
+from pulse_pyro.features import Features
+from pulse_pyro.laws.follow import Follower, OnlineLaw
+from pulse_pyro.seeds import stream
+
+
+class OnlineErrors(Protocol):
+    """Where a policy gets e_{t,a} from."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What it rests on."""
+
+    def at(self, past: list[Follower]) -> Float1 | Sensitivity:
+        """Return e_{t,a}, (K,), or a Sensitivity of one round, for one follower or one per arm."""
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedErrors:
+    """e_{t,a} = S sqrt(sum_j E_{t,a,j}^2), from a calibration of the policy's law.
+
+    theta_bound : S >= ||theta*||. theta_bounds : (d,) >= |theta*_j|, if known.
+    """
+
+    calibration: Calibration
+    theta_bound: float = 1.0
+    theta_bounds: ArrayLike | None = None
+
+    def at(self, past: list[Follower]) -> Float1:
+        """Return e_{t,a}, (K,); NaN where an input is not seen: no band can speak there."""
+        if len(self.calibration.parts) != 1:
+            raise SettingError("CalibratedErrors: a cross-fitted calibration speaks of two laws.")
+        each = [self._errors(follower) for follower in past]
+        # with a context per arm, each arm's own row
+        error = each[0] if len(each) == 1 else np.stack([e[a] for a, e in enumerate(each)])
+        bound: Float1 = reward_bound(error[None, None], self.theta_bound, self.theta_bounds)[0, 0]
+        return bound
+
+    def _errors(self, follower: Follower) -> Float2:
+        """Return E_{t,a,j}, (K, d), for the newest context of a series."""
+        part = self.calibration.parts[0]
+        if isinstance(part.targets, MissingTargets) and part.law.exact_mean:
+            eps, s = missing_error(self.calibration, follower)[None], follower.now[None]
+            actions = range(part.targets.features.actions)
+            return np.concatenate([part.targets.errors(s, eps, a) for a in actions])
+        rows = follower.state().get("rows")
+        if rows is None:
+            raise SettingError(
+                "CalibratedErrors: a law with memory needs Phi affine in w to be bounded online."
+            )
+        found: Float2 = part.errors(rows[None])[0][0, -1]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SensitiveErrors:
+    """e_{t,a} = sum_i kappa_i eps_i with kappa learned from rewards; see ``Sensitivity``.
+
+    For the corrected radius and Phi affine in w. Tighter than CalibratedErrors once rewards have
+    shown that W matters less than theta_bound allows.
+    """
+
+    calibration: Calibration
+
+    def at(self, past: list[Follower]) -> Sensitivity:
+        """Return eps (1, 1, q) and slopes (1, 1, K, q, d)."""
+        if len(past) != 1:
+            raise SettingError("SensitiveErrors: contexts per arm have one error each, not one.")
+        _, targets = single_part(self.calibration, "SensitiveErrors")
+        eps = missing_error(self.calibration, past[0])
+        found = targets.slopes(past[0].now[None], range(targets.features.actions))
+        return Sensitivity(eps[None, None], found[None, None, :, 0])
+
+
+def missing_error(calibration: Calibration, follower: Follower) -> Float1:
+    """Return eps = r(x_t) + |m(x_t) - E_p^[W_t]|, (q,): the bound on E[W]'s error now."""
+    part, targets = single_part(calibration, "calibrated errors")
+    if not part.law.exact_mean:
+        raise SettingError("calibrated errors: E[W] of this law carries Monte Carlo error.")
+    values = part.band.at(follower.inputs()[None])
+    out: Float1 = (values.half + np.abs(values.centre - follower.mean()[targets.used]))[0]
+    return out
+
+
+def check_errors(
+    errors: OnlineErrors, law: OnlineLaw, features: Features, size: int, grows: bool
+) -> None:
+    """Refuse errors that were not calibrated for what a policy plays with.
+
+    size : Monte Carlo draws a round of the policy. grows : whether its law will be refitted.
+    """
+    about = errors.calibration
+    known = getattr(law, "law_id", None)
+    if about.law_id != known:
+        raise SettingError(
+            f"the errors are calibrated for law {about.law_id}, but the policy plays with {known}; "
+            "calibrate the law that plays."
+        )
+    for part in about.parts:
+        if not _same(part.targets.features, features, law):
+            raise SettingError(
+                "the errors are calibrated for other features than the policy plays with; "
+                "calibrate(law, held_out, features) with the same Phi."
+            )
+        exact = isinstance(part.targets, MissingTargets) and part.law.exact_mean
+        if not exact and size < POLICY_DRAWS:
+            raise SettingError(
+                f"calibrated errors allow for the noise of {POLICY_DRAWS} draws a round or more, "
+                f"but size is {size}."
+            )
+        if not exact and grows:
+            raise SettingError(
+                "calibrated errors stay valid for a refitted law only if Phi is affine in w."
+            )
+
+
+def _same(one: Features, two: Features, law: OnlineLaw) -> bool:
+    """Tell whether two Phi agree, at contexts like the archive's."""
+    if one is two:
+        return True
+    if (one.actions, one.names) != (two.actions, two.names):
+        return False
+    rng, (mean, sd) = stream(0, "same"), law.contexts
+    s = mean + sd * rng.standard_normal((16, len(mean)))
+    w = rng.standard_normal((16, len(law.w_names)))
+    with np.errstate(all="ignore"):
+        return all(
+            np.allclose(one.unchecked(s, w, a), two.unchecked(s, w, a), rtol=1e-9, equal_nan=True)
+            for a in range(one.actions)
+        )

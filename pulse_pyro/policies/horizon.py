@@ -1,0 +1,147 @@
+"""Whole horizons of many runs at once; contexts must not depend on actions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, Int
+from pulse_pyro.calibration.sensitivity import Sensitivity
+from pulse_pyro.errors import FeatureError, RewardError, SettingError
+from pulse_pyro.policies import kernels
+from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, State, check_size, init, run_kernel
+from pulse_pyro.policies.refine import NOTHING, Extra
+from pulse_pyro.radius import CORRECTED, GIVEN, SAMPLED, Radius
+from pulse_pyro.seeds import stream
+
+
+def play_horizon(
+    x: Float, reward: Float, radius: Radius, *, ridge: float = 1.0,
+    error: Float | Sensitivity | None = None, allowed: Bool | None = None,
+    taught: Float | None = None,
+) -> tuple[Int, Float2, State]:  # fmt: skip
+    """Play all runs over the whole horizon.
+
+    Parameters
+    ----------
+    x : (run, time, action, d) scored features.
+    reward : (run, time, action) the reward each arm would pay; NaN = the reward is lost.
+    radius, ridge : as in :func:`decide` and :func:`init`.
+    error : e_{t,a}, (run, time, action) or length 1 along run or time; or a Sensitivity.
+    allowed : (run, time, action), or length 1 along run or time.
+    taught : (run, time, action, d) features learned from if not those scored, e.g. of the full
+        context where W is revealed after the action; NaN rows fall back to x. Their error is 0.
+
+    Returns
+    -------
+    action (run, time), -1 where a round's features were not finite and -2 where no arm was
+    allowed (such rounds teach nothing); gamma (run, time); the final State.
+    """
+    x, reward = _rounds(x, reward)
+    if np.isinf(reward).any():
+        raise RewardError("play_horizon: a reward is infinite; use NaN for a reward that is lost.")
+    runs, horizon, arms, dim = x.shape
+    sensitive = isinstance(error, Sensitivity)
+    bound = NO_ERROR
+    if error is not None and not isinstance(error, Sensitivity):
+        bound = np.array(error, dtype=np.float64, order="C")
+    mask = NO_MASK if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_)
+    for name, array in (("error", bound), ("allowed", mask)):
+        fits = array.ndim == 3 and array.shape[2] == arms
+        shared = fits and array.shape[0] in (1, runs) and array.shape[1] in (1, horizon)
+        if array.size and not shared:
+            raise SettingError(
+                f"play_horizon: {name} must be (run, time, action) = ({runs}, {horizon}, {arms}), "
+                f"or 1 along run or time, but its shape is {array.shape}."
+            )
+    if not np.isfinite(bound).all() or (bound < 0).any():
+        raise SettingError("play_horizon: error must be finite and >= 0.")
+    extra = NOTHING
+    if isinstance(error, Sensitivity):
+        extra = _sensitive(extra, error, x.shape, radius)
+    if taught is not None:
+        if sensitive or radius.optimistic:
+            raise SettingError(
+                "play_horizon: errors are 0 where W is revealed, so taught goes with plain errors."
+            )
+        extra, bound = _taught(extra, x, taught, bound)
+    if radius.kind == SAMPLED:
+        noise = stream(radius.seed, "thompson").standard_normal((runs, horizon, dim))
+        extra = extra._replace(noise=noise)
+    if radius.bias_per_arm:
+        extra = extra._replace(
+            past=np.empty((runs, horizon, dim)), past_error=np.empty((runs, horizon))
+        )
+    state = init(dim, ridge, (runs,))
+    action, root = run_kernel(state, x, reward, bound, mask, radius, extra)
+    typical = np.sqrt(
+        np.diagonal(state.precision, axis1=1, axis2=2) / np.maximum(state.rounds, 1)[:, None]
+    )
+    check_size(typical, ridge, "play_horizon")
+    return action, root**2, state
+
+
+def play_on(state: State, x: Float4, reward: Float3, roots: Float2) -> Int:
+    """Play on from a batched state, in place, with sqrt(gamma) given beforehand.
+
+    x : (run, time, action, d). reward : (run, time, action). roots : (run, time).
+    Returns the actions, (run, time), as :func:`play_horizon` does.
+    """
+    x, reward = _rounds(x, reward)
+    action, root = np.empty(x.shape[:2], np.int64), np.array(roots, np.float64, order="C")
+    if root.shape != action.shape or not (root >= 0).all():
+        raise SettingError(
+            f"play_on: roots must be numbers >= 0, (run, time) = {action.shape}, but their shape "
+            f"is {root.shape}."
+        )
+    kernels.play(
+        x, reward, NO_ERROR, NO_MASK, None, GIVEN, Radius("given", GIVEN, ()).array,
+        state.ridge, *state[:5], action, root,
+    )  # fmt: skip
+    return action
+
+
+def _rounds(x: Float, reward: Float) -> tuple[Float4, Float3]:
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    reward = np.ascontiguousarray(reward, dtype=np.float64)
+    if x.ndim != 4 or reward.shape != x.shape[:3]:
+        raise FeatureError(
+            f"play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
+            f"{x.shape} and {reward.shape} came."
+        )
+    return x, reward
+
+
+def _sensitive(extra: Extra, error: Sensitivity, shape: tuple[int, ...], radius: Radius) -> Extra:
+    runs, horizon, arms, dim = shape
+    eps = np.array(error.eps, np.float64, order="C")
+    slopes = np.array(error.slopes, np.float64, order="C")
+    fits = eps.ndim == 3 and eps.shape[:2] == (runs, horizon) and slopes.ndim == 5
+    if not fits or slopes.shape[2:] != (arms, eps.shape[2], dim):
+        raise SettingError(
+            f"play_horizon: a Sensitivity must have eps (run, time, q) and slopes (run or 1, time "
+            f"or 1, action, q, d) for {shape}, but {eps.shape} and {slopes.shape} came."
+        )
+    if slopes.shape[0] not in (1, runs) or slopes.shape[1] not in (1, horizon):
+        raise SettingError(
+            f"play_horizon: slopes must be shared or given for each of {runs} runs and {horizon} "
+            f"rounds, but their shape is {slopes.shape}."
+        )
+    if not (np.isfinite(eps).all() and np.isfinite(slopes).all() and (eps >= 0).all()):
+        raise SettingError("play_horizon: eps and slopes must be finite, and eps >= 0.")
+    if radius.kind != CORRECTED:
+        raise SettingError(f"play_horizon: a Sensitivity needs the corrected radius, not {radius}.")
+    kappa = np.full((runs, arms, eps.shape[2]), np.inf)
+    return extra._replace(eps=eps, slopes=slopes, kappa=kappa)
+
+
+def _taught(extra: Extra, x: Float4, taught: Float, bound: Float) -> tuple[Extra, Float]:
+    known = np.array(taught, np.float64, order="C")
+    if known.shape != x.shape:
+        raise FeatureError(
+            f"play_horizon: taught must have the shape of x, {x.shape}, but it is {known.shape}."
+        )
+    revealed = np.isfinite(known).all(-1)
+    known[~revealed] = x[~revealed]
+    if bound.size:
+        bound = np.ascontiguousarray(np.where(revealed, 0.0, bound))
+    return extra._replace(taught=known), bound

@@ -1,0 +1,109 @@
+"""Expected features for one decision at a time."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from pulse_pyro.arrays import Float, Float1, Float2, Float4
+from pulse_pyro.features import Features
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.laws.follow import Follower, OnlineLaw
+from pulse_pyro.seeds import stream
+
+PROBES = 64  # contexts at which Phi is judged affine, once
+
+
+class Scorer(Protocol):
+    """Turns what has been seen of a unit into scored features."""
+
+    @property
+    def law(self) -> OnlineLaw:
+        """The law of W."""
+
+    @property
+    def features(self) -> Features:
+        """Phi."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the d scored features."""
+
+    @property
+    def w_names(self) -> tuple[str, ...]:
+        """Columns of W."""
+
+    def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1 | None:
+        """Fill x, (1, 1, K, d), NaN for other arms; return errors of its own, (K,), if any."""
+
+    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+        """Return the d features of a full context s (1, s_dim), w (1, w_dim)."""
+
+    def fingerprint(self) -> str:
+        """Return what tells this scorer from others, beyond its law and Phi."""
+
+    def swap(self, law: FittedLaw) -> None:
+        """Go on with another law."""
+
+
+class Imputed:
+    """phihat = E[Phi((S_t, W), a) | S_1:t], exact where Phi is affine in w, else by Monte Carlo.
+
+    size, seed : draws a round; ONE set serves every arm.
+    """
+
+    def __init__(self, law: OnlineLaw, features: Features, size: int, seed: int) -> None:
+        self.law, self.features, self.size = law, features, size
+        self.names, self.w_names = features.names, law.w_names
+        self.rng = stream(seed, "pulse")
+        self.affine: bool | None = None
+
+    def fill(self, past: list[Follower], arms: list[int], out: Float4) -> None:
+        """Fill phihat, (1, 1, K, d), of these arms for the last row of the past; NaN elsewhere."""
+        if len(arms) < self.features.actions:
+            out[:] = np.nan
+        if self.affine is None and arms:
+            first = past[0] if len(past) == 1 else past[arms[0]]
+            w = first.sample(PROBES, stream(0, "affine"))
+            if not (np.isfinite(first.now).all() and np.isfinite(w).all()):
+                self._fill(past, arms, False, out)  # judge on a round that is seen
+                return
+            affine = self.features.affine_in_w(self._contexts(first.now), w)
+            self.affine = affine and self.law.exact_mean
+        self._fill(past, arms, bool(self.affine), out)
+
+    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+        """Return Phi((s, w), action)."""
+        row: Float1 = self.features(s, w, action)[0]
+        return row
+
+    def fingerprint(self) -> str:
+        """Return the number of draws."""
+        return f"{self.size} draws"
+
+    def swap(self, law: FittedLaw) -> None:
+        """Go on with another law."""
+        self.law = law
+
+    def _contexts(self, now: Float1) -> Float2:
+        """Return S_t and contexts like the archive's, to probe Phi at: (PROBES, s_dim)."""
+        mean, sd = self.law.contexts
+        rows: Float2 = mean + 2.0 * sd * stream(0, "contexts").standard_normal((PROBES, len(now)))
+        rows[0] = now
+        return rows
+
+    def _fill(self, past: list[Follower], arms: list[int], affine: bool, out: Float) -> None:
+        w: Float2 | None = None
+        start = None if affine else self.rng.bit_generator.state
+        for a in arms:
+            own = past[0] if len(past) == 1 else past[a]
+            if w is None or len(past) > 1:
+                if start is not None:  # arms with contexts of their own share one set of noise
+                    self.rng.bit_generator.state = start
+                w = own.mean()[None] if affine else own.sample(self.size, self.rng)
+            s = own.now[None]
+            if len(w) == 1:  # exact; the kernel notices what is not finite
+                out[0, 0, a] = self.features.unchecked(s, w, a)[0]
+            else:
+                out[0, 0, a] = self.features(np.repeat(s, len(w), axis=0), w, a).mean(0)

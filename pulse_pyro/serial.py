@@ -1,0 +1,182 @@
+"""Do earlier W tell more about W than the law's inputs do? A test on residuals of held-out units.
+
+The guarantee of the radius needs E[Phi(Y_t, a) | Y_1:t-1, earlier noise, S_1:t] =
+E[Phi(Y_t, a) | S_1:t]. It fails if what the law leaves of W_t depends on what it left of W_{t-j}.
+
+A law's mean may be off by a function of its inputs x_t, and x_t is itself serially dependent, so
+residuals are first regressed on powers of the inputs, z_t = (1, x_t, x_t^2, x_t^3), over all rows.
+With e_k what is left of row k, l the row j steps before it and h = z (Z'Z)^-1 z',
+    v_kl = (e_k + h_kl e_l / (1 - h_ll)) psi(e_l),      U_i = sum of v_kl over the pairs of unit i.
+The bracket is the residual of row k in a regression without row l, so that serially independent
+rows give E v_kl = 0 whatever their variances, where plain products of residuals are biased towards
+negative dependence, the more so the more columns Z has and the slower they move. psi is the normal
+score of the rank of e_l: it is symmetric, so skewed noise does not skew U. Units are independent: a
+t test of E U_i = 0 at each lag, and Bonferroni over lags. At levels below 0.08 units that differ in
+variance make the t test cautious, not wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from pulse_pyro.arrays import Array, Bool, Float1, Float2, Int, whole
+from pulse_pyro.errors import DataError
+from pulse_pyro.verdicts import Check, Verdict
+
+FEWEST = 8  # units with a pair, below which nothing is judged
+ROWS_A_COLUMN = 5  # rows, at least, for each column of Z
+NUMBERS = 20_000_000  # most entries of Z: 160 MB
+DEGREE = 3
+RANK = 1e-10  # eigenvalues of Z'Z below this share of the largest count as zero
+WARN, FAIL = (0.01, 0.02), (0.001, 0.05)  # p below, and |correlation| from
+
+
+class SerialTest(NamedTuple):
+    """Serial dependence of one W's residuals within units.
+
+    statistic : t of the unit scores at ``lag``, the lag with the smallest p; NaN if not judged.
+    p : Bonferroni over lags; NaN if not judged.
+    correlation : of the residual with the normal score of the one ``lag`` steps before, given x_t.
+    units : units with a pair of rows at that lag.
+    lags : lags that were judged.
+    lag : where ``statistic`` and ``correlation`` were taken; 0 if not judged.
+    """
+
+    statistic: float
+    p: float
+    correlation: float
+    units: int
+    lags: int
+    lag: int
+
+
+def serial_dependence(residual: ArrayLike, x: ArrayLike, lags: int = 3) -> SerialTest:
+    """Test whether residuals of a unit depend on earlier ones.
+
+    Parameters
+    ----------
+    residual : (unit, time) W minus the law's mean, on units the law was not fitted on; NaN where
+        not judged. Columns are equally spaced times: a gap breaks the lags across it.
+    x : (unit, time, p) inputs of the law; rows with an unseen input are left out.
+    lags : 1, ..., lags are tested.
+
+    With few rows for the inputs (5 for each column), cubes are left out of z, then squares, then
+    the least varying principal components of x. Fewer than 8 units with a pair: not judged.
+    Dependence also shows if E[W_t | S_1:t] involves lags or bends of S that neither the law nor z
+    has. Not seen: dependence of the spread on earlier rows, or at longer lags only.
+    """
+    whole(lags, "serial_dependence: lags", 1)
+    r, inputs = np.asarray(residual, np.float64), np.asarray(x, np.float64)
+    if r.ndim != 2 or inputs.ndim != 3 or inputs.shape[:2] != r.shape:
+        raise DataError(
+            "serial_dependence: residual must be (unit, time) and x (unit, time, p), but "
+            f"{r.shape} and {inputs.shape} came."
+        )
+    if np.isinf(r).any() or np.isinf(inputs).any():
+        raise DataError("serial_dependence: infinite values came; use NaN where not judged.")
+    used = np.isfinite(r) & np.isfinite(inputs).all(-1)
+    if used.any(1).sum() < FEWEST:
+        return _not_judged(int(used.any(1).sum()))
+    q = _basis(inputs[used])
+    y = r[used]
+    e = y - q @ (q.T @ y)
+    if not np.abs(e).max() > 1e-9 * np.abs(y).max():
+        return _not_judged(int(used.any(1).sum()))  # nothing is left to depend on anything
+    return _test(e, q, used, lags)
+
+
+def serial_check(name: str, test: SerialTest) -> Check:
+    """Return the verdict on one W.
+
+    "fail" at p < 0.001 and |correlation| >= 0.05, "warn" at p < 0.01 and >= 0.02, "info" where the
+    test did not judge: small dependence passes, however surely it is there.
+    """
+    label = f"serial {name}"
+    if not np.isfinite(test.p):
+        text = f"Not judged: {test.units} units have rows to compare and {FEWEST} are needed."
+        return Check(label, "info", float("nan"), FAIL[1], text)
+    size = abs(test.correlation)
+    verdict: Verdict = "pass"
+    for word, (p, least) in (("warn", WARN), ("fail", FAIL)):
+        if test.p < p and size >= least:
+            verdict = "fail" if word == "fail" else "warn"
+    text = (
+        f"Correlation of what the law leaves of {name} with what it left {test.lag} "
+        f"step{'s' if test.lag > 1 else ''} earlier ({test.units} units, p = {test.p:.2g})."
+    )
+    if verdict != "pass":
+        text += (
+            f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
+            " radius' guarantee does not cover: try more lags of S or a more flexible mean; if it"
+            " stays, the noise itself is serially dependent and a policy that learns from past"
+            " rewards (larl) may do better."
+        )
+    return Check(label, verdict, test.correlation, FAIL[1], text)
+
+
+def _test(e: Float1, q: Float2, used: Bool, lags: int) -> SerialTest:
+    row: Int = np.where(used, np.cumsum(used.ravel()).reshape(used.shape) - 1, -1)
+    own = (q**2).sum(1)
+    # a row that Z fits by itself alone leaves no residual, and nothing can be said without it
+    part = np.where(own < 1.0 - 1e-8, e / np.maximum(1.0 - own, 1e-8), 0.0)
+    score = special.ndtri(stats.rankdata(e) / (len(e) + 1.0))
+    found = []
+    for lag in range(1, min(lags, used.shape[1] - 1) + 1):
+        now, before = row[:, lag:], row[:, :-lag]
+        pair = (now >= 0) & (before >= 0)
+        k, l = now[pair], before[pair]  # noqa: E741
+        without = e[k] + np.einsum("ij,ij->i", q[k], q[l]) * part[l]
+        total = np.bincount(np.nonzero(pair)[0], without * score[l], len(row)).astype(np.float64)
+        one = _lag(total[pair.any(1)], np.sqrt((without**2).sum() * (score[l] ** 2).sum()), lag)
+        if one is not None:
+            found.append(one)
+    if not found:
+        return _not_judged(int(used.any(1).sum()))
+    best = min(found, key=lambda one: one.p)
+    return best._replace(p=min(1.0, best.p * len(found)), lags=len(found))
+
+
+def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
+    """Return the t test of the unit scores of one lag; None if they cannot be judged."""
+    units = len(by_unit)
+    error = by_unit.std(ddof=1) * np.sqrt(units) if units >= FEWEST else 0.0
+    if not error > 1e-12 * scale:
+        return None
+    t = float(by_unit.sum() / error)
+    return SerialTest(
+        t, float(2.0 * stats.t.sf(abs(t), units - 1)), float(by_unit.sum() / scale), units, 1, lag
+    )
+
+
+def _not_judged(units: int) -> SerialTest:
+    return SerialTest(np.nan, np.nan, np.nan, units, 0, 0)
+
+
+def _basis(x: Float2) -> Float2:
+    """Return orthonormal columns (row, m) that span the controls."""
+    most = max(min(len(x) // ROWS_A_COLUMN, NUMBERS // len(x)), 1)
+    x = _standard(x)
+    degree = max((d for d in range(1, DEGREE + 1) if 1 + d * x.shape[1] <= most), default=0)
+    if degree:
+        powers: Array = np.concatenate([_standard(x**d) for d in range(1, degree + 1)], axis=1)
+    else:
+        # directions that vary most are, among lags, the slow ones: those that could masquerade
+        powers = x @ np.linalg.eigh(x.T @ x)[1][:, ::-1][:, : most - 1]
+    z = np.concatenate([np.ones((len(x), 1)), powers], axis=1)
+    value, vector = np.linalg.eigh(z.T @ z)
+    keep = value > RANK * value[-1]
+    out: Float2 = z @ (vector[:, keep] / np.sqrt(value[keep]))
+    return out
+
+
+def _standard(x: Float2) -> Float2:
+    """Centre and scale columns; columns that do not vary are dropped."""
+    centred = x - x.mean(0)
+    spread = centred.std(0)
+    varies = spread > 1e-12 * np.maximum(np.abs(x).max(0, initial=0.0), 1e-300)
+    out: Float2 = centred[:, varies] / spread[varies]
+    return out

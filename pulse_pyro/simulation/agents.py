@@ -1,0 +1,118 @@
+"""Agents for simulations: each the linear core on features of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pulse_pyro.arrays import Float3
+from pulse_pyro.calibration.calibration import reward_bound
+from pulse_pyro.calibration.sensitivity import Sensitivity
+from pulse_pyro.environments.world import World
+from pulse_pyro.errors import SettingError
+from pulse_pyro.features import ConditionalLaw, expected_features
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.policies.adaptive import adaptive_error, adaptive_features
+from pulse_pyro.policies.directions import directions
+from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
+from pulse_pyro.radius import Radius
+from pulse_pyro.seeds import stream
+from pulse_pyro.simulation.run import PUBLISHED, Agent
+from pulse_pyro.summary import Summary
+
+
+def pulse(
+    world: World, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
+    radius: Radius = PUBLISHED, error: Float3 | Sensitivity | None = None, size: int = 256,
+    seed: int = 0,
+) -> Agent:  # fmt: skip
+    """PULSE-UCB with one law for all runs, or one per run (each with its own archive).
+
+    error : e_{t,a} of the scored rounds, (run, time, action), from ``Calibration.reward_error``,
+    or their ``sensitivity``.
+    """
+    if not isinstance(law, Sequence):
+        found = expected_features(
+            law, world.features, world.s, size=size, rng=stream(seed, "pulse")
+        )
+        return Agent(name, found.mean[:, world.lead :], radius, error=error)
+    if len(law) != len(world.s):
+        raise SettingError(f"pulse: {len(law)} laws came for {len(world.s)} runs; one per run.")
+    x = np.empty(world.phi.shape)
+    for r, each in enumerate(law):
+        found = expected_features(
+            each, world.features, world.s[r : r + 1], size=size, rng=stream(seed, "pulse", r)
+        )
+        x[r] = found.mean[0, world.lead :]
+    return Agent(name, x, radius, error=error)
+
+
+def pulse_adaptive(
+    world: World, law: FittedLaw | Sequence[FittedLaw], reference: Float3 | None = None, *,
+    name: str = "pulse_adaptive", radius: Radius = PUBLISHED, theta_bound: float = 1.0,
+    seed: int = 0,
+) -> Agent:  # fmt: skip
+    """PULSE-UCB whose law is repaired by rewards where its posterior is unsure.
+
+    law : one for all runs, or one per run. reference : (batch, time, s_dim) contexts the
+    directions of a law that is not linear are found at; the archive's S, or the world's own.
+    theta_bound : carries what the directions leave out to e_t; used by the corrected radius.
+    """
+    laws = list(law) if isinstance(law, Sequence) else [law]
+    if len(laws) not in (1, len(world.s)):
+        raise SettingError(f"pulse_adaptive: {len(laws)} laws came for {len(world.s)} runs.")
+    size, parts, errors = len(world.s) // len(laws), [], []
+    for r, each in enumerate(laws):
+        s = world.s[r * size : (r + 1) * size]
+        known = directions(each, s if reference is None else reference, seed=seed)
+        found = expected_features(each, world.features, s, size=2, rng=stream(seed, "pulse", r))
+        rows, mean = each.summary(s), each.mean(s)
+        flat = rows.reshape(-1, rows.shape[-1])
+        psi, rest = known.at(flat), known.remainder(flat)
+        x = adaptive_features(
+            found.mean, world.features, s, mean, psi.reshape(*s.shape[:2], *psi.shape[1:])
+        )
+        left = adaptive_error(world.features, s, mean, rest.reshape(*s.shape[:2], -1))
+        parts.append(x[:, world.lead :])
+        errors.append(reward_bound(left[:, world.lead :], theta_bound))
+    return Agent(name, np.concatenate(parts), radius, error=np.concatenate(errors))
+
+
+def post_serving(world: World, agent: Agent) -> Agent:
+    """Let an agent learn from the true features: W is revealed after each action.
+
+    Rewards are then free of imputation error, e_t = 0; choices are made as before. Only agents that
+    score Phi itself: true features teach nothing about directions in which a law is unsure; there
+    revealed W should refit the law, see :func:`pulse_refit`.
+    """
+    if agent.x.shape != world.phi.shape:
+        raise SettingError(
+            f"post_serving: agent {agent.name!r} scores {agent.x.shape[-1]} features, Phi has "
+            f"{world.phi.shape[-1]}; only agents that score Phi can learn from its true value."
+        )
+    return replace(agent, name=f"{agent.name}_post", taught=world.phi)
+
+
+def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL on every observed feature, properly specified."""
+    s = world.s[:, world.lead :]
+    return Agent("oful", oful_features(world.features, s, world.w.shape[-1]), radius)
+
+
+def oful_lags(world: World, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL on a summary of S and its action interactions: learns the imputation online."""
+    x = summary(world.s)[:, world.lead :]
+    return Agent("oful_lags", interactions(x, world.features.actions), radius)
+
+
+def oful_paper(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """The published OFUL baseline, features (1, S a)."""
+    s = world.s[:, world.lead :]
+    return Agent("oful_paper", oful_paper_features(s, world.features.actions), radius)
+
+
+def oful_full(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+    """OFUL that sees W: the best any imputation can hope for."""
+    return Agent("oful_full", world.phi, radius)

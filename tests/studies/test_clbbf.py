@@ -1,0 +1,115 @@
+"""CLBBF as published, with and without its leak of W, and started from an archive.
+
+The published comparison hands CLBBF the true W: the mask only decides which entries are replaced,
+after the moments were taken over everything, and W*a counts as observed. The same code with
+moments of everything gives the published figures; the honest policy gives others.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+import pulse_pyro as pp
+from pulse_pyro.policies.clbbf import Exploration, clbbf, imputation_error, play_imputed
+from pulse_pyro.policies.clbbf_shared import clbbf_shared, clbbf_warm
+from pulse_pyro.policies.contexts import arm_vectors, shared_context
+from pulse_pyro.policies.moments import estimate, impute, running
+
+# the prototype's figure, from 8 to 10 runs, is not what 900 runs of this code give: 8.6 +- 0.15
+KNOWN_TO_DIFFER = {("leaky, radius x .25", 4.8)}
+RUNS = int(os.environ.get("PULSE_RUNS", "30"))
+LIKE_FOR_LIKE = Exploration(pp.constant(2.0), ridge=1.0)  # what the other published agents use
+
+
+def leaky(world, explore):
+    """Moments over everything, W included; the mask (1, 0, 1) only says what is replaced."""
+    x, reward = world.phi[..., 1:], world.reward
+    mask = np.broadcast_to([True, False, True], x.shape)
+    arms, dim, horizon = x.shape[2], x.shape[3], x.shape[1]
+
+    def imputed(part):
+        told, counted = (running(x[part], m[part]) for m in (np.ones(x.shape, bool), mask))
+        found = estimate(counted._replace(first=told.first, second=told.second), "common")
+
+        def again(t, action):
+            at = action[..., None, None]
+            past, seen = (np.take_along_axis(v[part][:, :t], at, 2)[:, :, 0] for v in (x, mask))
+            return impute(past, seen, found.mean[:, t], found.cov[:, t])
+
+        today = impute(x[part], mask[part], found.mean, found.cov)
+        return today, again, imputation_error(found, arms, dim, horizon)
+
+    return play_imputed(imputed, reward, x.shape, dim, explore)
+
+
+def table(env, horizon, summary, targets):
+    world = env.world(RUNS, horizon, rng=pp.stream(0, "study", "world"))
+    archive = env.archive(1000, 100, rng=pp.stream(0, "study", "archive"))
+    x, mask = arm_vectors(world.features, world.s[:, world.lead :], 1)
+    phi, s, r = world.features, world.s, world.reward
+    quarter = Exploration(0.25)
+    played = {
+        "leaky, as published": leaky(world, Exploration()),
+        "leaky, radius x .25": leaky(world, quarter),
+        "honest, common rate": clbbf(x, mask, r, rates="common"),
+        "honest, rate of each": clbbf(x, mask, r),
+        "honest, radius x .25": clbbf(x, mask, r, explore=quarter),
+        "honest, constant 2": clbbf(x, mask, r, explore=LIKE_FOR_LIKE),
+        "honest, shared context": clbbf_shared(phi, shared_context(s, 1, horizon), r),
+        "warm": clbbf_warm(phi, s, r, archive),
+        "warm, constant 2": clbbf_warm(phi, s, r, archive, explore=LIKE_FOR_LIKE),
+        "warm with the past": clbbf_warm(phi, s, r, archive, summary=summary),
+        "warm with the past, constant 2": clbbf_warm(
+            phi, s, r, archive, summary=summary, explore=LIKE_FOR_LIKE
+        ),
+    }
+    agents = [pp.Fixed(name, action) for name, action in played.items()]
+    found = pp.simulate(world, [*agents, pp.oful(world), pp.oful_full(world)]).table
+    off = {}
+    for name, regret, se in zip(found.index, found["regret"], found["se"], strict=True):
+        target = targets.get(name)
+        differs = target is not None and abs(regret - target) > max(0.15 * target, 2 * se)
+        if differs and (name, target) not in KNOWN_TO_DIFFER:
+            off[name] = regret
+        verdict = f"expected {target}{'  DIFFERS' if differs else ''}" if target else ""
+        print(f"{name:32}{regret:8.1f} +- {se:5.1f}   {verdict}", flush=True)
+    return off
+
+
+def test_main_linear():
+    targets = {
+        "leaky, as published": 20.8,
+        "leaky, radius x .25": 27.3,
+        "honest, common rate": 25.4,
+        "warm, constant 2": 11.5,
+        "oful": 11.8,
+        "oful_full": 10.9,
+    }
+    assert not table(pp.main_linear(), 1000, pp.Lags(3), targets)
+
+
+def test_w_times_action():
+    targets = {
+        "leaky, as published": 139.0,
+        "leaky, radius x .25": 4.8,
+        "honest, common rate": 769.0,
+        "warm, constant 2": 232.0,
+        "oful_full": 2.4,
+    }
+    assert not table(pp.w_times_action(), 980, pp.Lags(19), targets)
+
+
+@pytest.mark.parametrize("units", [3, 5, 10, 50, 1000])
+def test_small_archives(units):
+    env = pp.w_times_action()
+    world = env.world(RUNS, 980, rng=pp.stream(0, "study", "world"))
+    archives = [env.archive(units, 25, rng=pp.stream(0, "study", units, r)) for r in range(RUNS)]
+    args, past = (world.features, world.s, world.reward, archives), pp.Lags(19)
+    warm = clbbf_warm(*args, summary=past, explore=LIKE_FOR_LIKE)
+    frozen = clbbf_warm(*args, summary=past, frozen=True, explore=LIKE_FOR_LIKE)
+    laws = [pp.linear_lags(19).fit(one, pp.Exact(), seed=0) for one in archives]
+    agents = [pp.Fixed("warm", warm), pp.Fixed("warm, frozen", frozen), pp.pulse(world, laws)]
+    found = pp.simulate(world, agents)
+    print(f"{units} archived units of 25 rows\n{found.table[['regret', 'se']]}", flush=True)
+    assert np.isfinite(found.table["regret"]).all()
