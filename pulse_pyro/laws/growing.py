@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pulse_pyro._pyro.inference import Exact, Inference
 from pulse_pyro.arrays import Float, Float1, Float2, whole
-from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.errors import DataError, ModelError, PulseError
 from pulse_pyro.history import History
-from pulse_pyro.laws.data import FitData
-from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.linear import LinearFamily
+from pulse_pyro.laws.running import RunningLinear
 from pulse_pyro.seeds import torch_seed
 
 
@@ -24,6 +24,13 @@ class Refittable(Protocol):
 
     def fit(self, history: History, inference: Inference | None = None, *, seed: int) -> FittedLaw:
         """Fit on an archive."""
+
+
+class Refit(NamedTuple):
+    """When a refit happened: how many W had been revealed, and how many rows of each unit seen."""
+
+    revealed: int
+    rows: dict[str, int]
 
 
 class GrowingArchive:
@@ -55,24 +62,31 @@ class GrowingArchive:
                 f"GrowingArchive(history, fitted, every=100), not {type(history).__name__} and "
                 f"{type(fitted).__name__}."
             )
-        if (history.units, history.s_names) != (fitted.fit_units, fitted.s_names):
-            raise DataError("GrowingArchive: the law was fitted on other units or columns of S.")
+        mine = (history.units, history.s_names, history.w_names)
+        if mine != (fitted.fit_units, fitted.s_names, fitted.w_names):
+            raise DataError("GrowingArchive: the law was fitted on other units or columns.")
         self.history, self.fitted, self.first = history, fitted, fitted
         self.every = whole(every, "GrowingArchive: every", 1)
         self.inference, self.seed = inference, seed
         self._s: dict[str, list[Float1]] = {}
         self._w: dict[str, list[Float1]] = {}
         self._log: list[tuple[str, int]] = []  # what was revealed, in order
-        self._done: list[int] = []  # how much of the log each refit had learned
-        self.law: Refittable = law if law is not None else fitted.law
-        filters = type(fitted) is not FittedLaw  # its own parameters have no running moments
-        if filters and law is None:
+        self._refits: list[Refit] = []
+        self.law: Refittable = fitted.law if law is None else law
+        if type(fitted) is not FittedLaw and law is None:
             raise ModelError("GrowingArchive: pass law=state_space(...), it is fitted as a whole.")
-        self._moments: _Moments | None = None
+        self._running: RunningLinear | None = None
         own = self.law if isinstance(self.law, Law) else None
-        linear = own is not None and isinstance(own.family, LinearFamily)
-        if own is not None and linear and isinstance(own.engine(inference), Exact):
-            self._moments = _Moments(own.prepare(history)[0])
+        if own is not None and own.summary.names != fitted.summary.names:
+            raise ModelError(
+                f"GrowingArchive: law= looks at {own.summary.names}, the law at the start at "
+                f"{fitted.summary.names}."
+            )
+        if own is not None and isinstance(own.family, LinearFamily):
+            how = own.engine(inference)
+            if inference is None and isinstance(how, Exact):
+                how = Exact(fitted.kernel.count)  # as many draws as at the start
+            self._running = RunningLinear(own, how, history) if isinstance(how, Exact) else None
 
     @property
     def rounds(self) -> int:
@@ -80,9 +94,18 @@ class GrowingArchive:
         return len(self._log)
 
     @property
+    def fresh(self) -> bool:
+        """Whether nothing has been seen yet."""
+        return not self._s
+
+    @property
     def due(self) -> bool:
         """Whether enough has been revealed since the last refit."""
-        return len(self._log) - (self._done[-1] if self._done else 0) >= self.every
+        return len(self._log) - self._learned >= self.every
+
+    @property
+    def _learned(self) -> int:
+        return self._refits[-1].revealed if self._refits else 0
 
     def see(self, unit: str, s: Float1) -> int:
         """Take in S_t of a unit, (s_dim,); return the number of the row."""
@@ -100,22 +123,20 @@ class GrowingArchive:
         return self._s[unit]
 
     def refit(self) -> FittedLaw:
-        """Fit the law on all that is known by now."""
-        new = self._log[self._done[-1] if self._done else 0 :]
-        self._done.append(len(self._log))
-        seed = torch_seed(self.seed, "refit", len(self._done))
-        units = self.history.units + tuple(f"online {unit}" for unit in self._s)
-        if self._moments is not None:
+        """Fit the law on all that is known by now; one that fails leaves the law as it was."""
+        new = self._log[self._learned :]
+        rows = {unit: len(seen) for unit, seen in self._s.items()}
+        self._refits.append(Refit(len(self._log), rows))
+        seed = torch_seed(self.seed, "refit", len(self._refits))
+        if self._running is not None:
             if new:
                 w = np.array([self._w[unit][row] for unit, row in new])
-                self._moments.add(self._inputs(new), w)
-            self.fitted = self._moments.fitted(self.fitted, units, seed)
+                self._running.add(self._inputs(new), w)
+            self.fitted = self._running.fit(self.fitted, self._contexts(), self._units, seed)
+        elif isinstance(self.law, Law):
+            self.fitted = self.law.fit(self.grown, self.inference, seed=seed, warm=self.fitted)
         else:
-            grown = self.grown
-            if isinstance(self.law, Law):
-                self.fitted = self.law.fit(grown, self.inference, seed=seed, warm=self.fitted)
-            else:
-                self.fitted = self.law.fit(grown, self.inference, seed=seed)
+            self.fitted = self.law.fit(self.grown, self.inference, seed=seed)
         return self.fitted
 
     @property
@@ -125,40 +146,75 @@ class GrowingArchive:
         if not self._s:
             return old
         length = max(old.s.shape[1], *(len(rows) for rows in self._s.values()))
-        count = len(old.units) + len(self._s)
+        n, count = len(old.units), len(old.units) + len(self._s)
         s = np.full((count, length, old.s.shape[2]), np.nan)
         w = np.full((count, length, old.w.shape[2]), np.nan)
         seen = np.zeros((count, length), dtype=np.bool_)
-        n = len(old.units)
         s[:n, : old.s.shape[1]], w[:n, : old.s.shape[1]] = old.s, old.w
         seen[:n, : old.s.shape[1]] = old.seen
         for i, unit in enumerate(self._s):
             rows = len(self._s[unit])
             s[n + i, :rows], w[n + i, :rows] = self._s[unit], self._w[unit]
             seen[n + i, :rows] = True
-        names = old.units + tuple(f"online {unit}" for unit in self._s)
-        return History(s, w, seen, names, old.s_names, old.w_names)
+        return History(s, w, seen, self._units, old.s_names, old.w_names)
 
-    def state(self) -> tuple[dict[str, Float], list[list[object]], list[int]]:
-        """Return rows of S and W as arrays, what was revealed when, and when refits happened."""
+    @property
+    def _units(self) -> tuple[str, ...]:
+        """Names of all units; an archive that was grown before may hold the same ones."""
+        taken, out = set(self.history.units), list(self.history.units)
+        for unit in self._s:
+            name = f"online {unit}"
+            while name in taken:
+                name += " again"
+            taken.add(name)
+            out.append(name)
+        return tuple(out)
+
+    def _contexts(self) -> Float2:
+        """Mean and sd of all S, (2, s_dim)."""
+        known = [self.history.s[self.history.seen], *(np.array(rows) for rows in self._s.values())]
+        every = np.concatenate(known)
+        return np.stack([np.nanmean(every, axis=0), np.nanstd(every, axis=0)])
+
+    def state(self) -> tuple[dict[str, Float], dict[str, Any]]:
+        """Return all that came in, rows as arrays, and the order of events as plain values."""
         arrays = {f"s.{i}": np.array(rows) for i, rows in enumerate(self._s.values())}
         arrays |= {f"w.{i}": np.array(rows) for i, rows in enumerate(self._w.values())}
         place = {unit: i for i, unit in enumerate(self._s)}
-        log: list[list[object]] = [[place[unit], row] for unit, row in self._log]
-        return arrays, log, list(self._done)
+        return arrays, {
+            "units": list(self._s),
+            "log": [[place[unit], row] for unit, row in self._log],
+            "refits": [[refit.revealed, refit.rows] for refit in self._refits],
+        }
 
-    def restore(
-        self, units: list[str], arrays: Mapping[str, Float], log: list[list[int]], done: list[int]
-    ) -> None:
+    def restore(self, arrays: Mapping[str, Float], events: Mapping[str, Any]) -> None:
         """Live through the same again: refits at the same points give the same law, bit by bit."""
-        for i, unit in enumerate(units):
-            self._s[unit] = list(arrays[f"s.{i}"])
-            self._w[unit] = list(arrays[f"w.{i}"])
-        whole_log = [(units[i], row) for i, row in log]
-        for stop in done:
-            self._log = whole_log[:stop]
-            self.refit()
-        self._log = whole_log
+        units = events["units"]
+        log = [(units[i], row) for i, row in events["log"]]
+        every = [Refit(revealed, rows) for revealed, rows in events["refits"]]
+        custom = isinstance(self.law, Law) and self.law.family is None
+        chained = self._running is not None or custom
+        for k, refit in enumerate(every):
+            if chained or k == len(every) - 1:  # other laws do not look at the fit before
+                self._refits = every[:k]
+                self._bring_back(units, arrays, log[: refit.revealed], refit.rows)
+                with suppress(PulseError):  # a refit that failed then fails again
+                    self.refit()
+        self._refits = every
+        self._bring_back(units, arrays, log, dict.fromkeys(units))
+
+    def _bring_back(
+        self, units: list[str], arrays: Mapping[str, Float], log: list[tuple[str, int]],
+        rows: Mapping[str, int | None],
+    ) -> None:  # fmt: skip
+        """Set what was known when so many rows of each unit were seen, and the log so long."""
+        place = {unit: i for i, unit in enumerate(units)}
+        self._log = log
+        self._s = {unit: list(arrays[f"s.{place[unit]}"][:count]) for unit, count in rows.items()}
+        blank = np.full(len(self.fitted.w_names), np.nan)
+        self._w = {unit: [blank.copy() for _ in seen] for unit, seen in self._s.items()}
+        for unit, row in log:
+            self._w[unit][row] = arrays[f"w.{place[unit]}"][row]
 
     def _inputs(self, log: list[tuple[str, int]]) -> Float2:
         """Inputs x, (n, p), of rows, from the window of S before each."""
@@ -169,44 +225,3 @@ class GrowingArchive:
             windows[i, memory - len(past) :] = past
         x: Float2 = self.fitted.summary(windows)[:, -1]
         return x
-
-
-class _Moments:
-    """Running moments of complete rows [x, w], and the law they make."""
-
-    def __init__(self, data: FitData) -> None:
-        empty = replace(
-            data.rows, x=data.rows.x[:0], w=data.rows.w[:0], unit=data.rows.unit[:0],
-            time=data.rows.time[:0],
-        )  # fmt: skip
-        self.n, self.mean, self.moments = data.n, data.mean, data.moments
-        self._empty, self._rows, self._dropped = data, empty, data.rows.dropped
-
-    def add(self, x: Float2, w: Float2) -> None:
-        """Add the complete ones of rows x (n, p), w (n, w_dim)."""
-        both: Float2 = np.concatenate([x, w], axis=1)
-        known = np.isfinite(both).all(1)
-        self._dropped += int((~known).sum())
-        both = both[known]
-        if not len(both):
-            return
-        centre, count = both.mean(0), len(both)
-        away, total = centre - self.mean, self.n + count
-        spread = both - centre
-        self.moments = (
-            self.moments + spread.T @ spread + np.outer(away, away) * (self.n * count / total)
-        )
-        self.mean, self.n = self.mean + away * (count / total), total
-
-    def fitted(self, before: FittedLaw, units: tuple[str, ...], seed: int) -> FittedLaw:
-        """Return the law of these moments."""
-        rows = replace(self._rows, dropped=self._dropped)
-        raw = FitData(rows, self.mean, self.moments, self._empty.scaler, self.n)
-        law = before.law
-        data = raw.standardised(law.kinds(before.s_names))
-        _, fit = law.fit_data(data, Exact(len(before.draws["coef"])), seed)
-        record = FitRecord(before.record.inference, seed, data.n, self._dropped, fit.quality)
-        return replace(
-            before, draws=fit.draws, scaler=data.scaler, inputs=data.inputs, record=record,
-            fit_units=units,
-        )  # fmt: skip

@@ -29,6 +29,8 @@ from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
 from pulse_pyro.slopes import need_affine, slopes
 
+DRAWS = 256  # a round, for laws whose E[W] has no closed form
+
 
 def adaptive_features(
     phihat: Float4, features: Features, s: Float3, w: Float3, psi: Float4
@@ -104,14 +106,14 @@ class AdaptivePulseUCB(Streaming):
                 "AdaptivePulseUCB: the law has no posterior spread, so there is nothing rewards "
                 "could repair; it plays as PulseUCB.", stacklevel=2,
             )  # fmt: skip
-        super().__init__(Adapted(law, features, found, theta_bound), radius, ridge)
+        super().__init__(Adapted(law, features, found, theta_bound, seed), radius, ridge)
 
 
 class Adapted:
     """Scores (phihat, M psi) for one decision at a time."""
 
     def __init__(
-        self, law: FittedLaw, features: Features, found: Directions, theta_bound: float
+        self, law: FittedLaw, features: Features, found: Directions, theta_bound: float, seed: int
     ) -> None:
         self.law, self.features, self.found = law, features, found
         self._bound, self.w_names = theta_bound, law.w_names
@@ -125,11 +127,11 @@ class Adapted:
         self._step = law.scaler.w_scale
         self._used = np.argwhere((slopes(features, s, w, self._step) != 0).any(axis=(0, 1)))
         most = int(found.counts.max())
-        self._most = most
         self.names = features.names + tuple(
             f"{features.names[j]}~{law.w_names[i]}.{k}" for i, j in self._used for k in range(most)
         )
-        self.inner = Imputed(law, features, 2, 0)
+        self.inner = Imputed(law, features, DRAWS, seed)
+        self.inner.affine = law.exact_mean
 
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1:
         """Fill x, (1, 1, K, d), of these arms; return e, (K,), what the directions leave out."""
@@ -144,7 +146,7 @@ class Adapted:
             x = own.inputs()[None]
             w, s = own.mean()[None], own.now[None]
             slope = slopes(self.features, s, w, self._step, (a,))[0, 0]  # (w_dim, d)
-            psi, rest = self.found.at(x)[0, :, : self._most], self.found.remainder(x)[0]
+            psi, rest = self.found.at(x)[0], self.found.remainder(x)[0]
             parts = [slope[i, j] * psi[i] for i, j in self._used]
             out[0, 0, a, d:] = np.concatenate(parts) if parts else ()
             error[a] = self._bound * np.linalg.norm(np.abs(slope.T) @ rest)

@@ -6,7 +6,8 @@ A law with posterior draws mu^(m)(x) of E[W | x] varies, a posteriori, along fun
 
 Linear laws have psi = L'(1, x) with L L' the posterior covariance of the coefficients, and no
 remainder. Other laws have the main deviations of their draws at reference contexts (SVD); what
-these leave out is bounded by draws that were not used to find them.
+these leave out is bounded by other draws (by the same ones, and too small, where a law has fewer
+than 20).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pulse_pyro.seeds import stream
 
 ENERGY = 0.99  # share of the posterior's variance the directions hold
 LEVEL = 0.95  # of the remainder, over all reference contexts at once
+FEW = 20  # draws below which none can be spared to judge the others
 REFERENCE = 2000  # contexts at most that directions are found at
 
 
@@ -47,7 +49,7 @@ class Directions(Protocol):
 class LinearDirections:
     """psi = L'(1, x) with L L' the posterior covariance of the coefficients: nothing is left out.
 
-    root : (w_dim, 1 + p, 1 + p), for raw W and the law's own units of x.
+    root : (w_dim, 1 + p, q), for raw W and the law's own units of x, 0 beyond a W's own number.
     """
 
     law: FittedLaw
@@ -59,7 +61,7 @@ class LinearDirections:
         return np.asarray((self.root != 0).any(1).sum(1))
 
     def at(self, x: Float2) -> Float3:
-        """Return psi, (n, w_dim, 1 + p)."""
+        """Return psi, (n, w_dim, q)."""
         z = self.law.scaler.x_in(self.law.inputs.fill(x))
         ones = np.concatenate([np.ones((len(z), 1)), z], axis=1)
         psi: Float3 = np.einsum("np,wpq->nwq", ones, self.root)
@@ -77,7 +79,8 @@ class DrawDirections:
     index : (M,) the draws. vectors : (w_dim, M, q) right singular vectors of their deviations at
     the reference contexts, 0 beyond a W's own number. others : (M',) draws the remainder is judged
     by. coef : (w_dim, q, M') what of these the directions explain. critical : (w_dim,) sup over the
-    reference contexts of |what is left| over its root mean square, at level 95 % over draws.
+    reference contexts of |what is left of a draw| over the root mean square of what is left of the
+    others, at level 95 % over draws.
     """
 
     law: FittedLaw
@@ -132,11 +135,13 @@ def directions(
     kernel = law.kernel
     if isinstance(kernel, LinearKernel):
         scale = law.scaler.w_scale
-        roots = [_root(kernel.coef[:, :, j]) * scale[j] for j in range(len(scale))]
-        return LinearDirections(law, np.stack(roots))
+        root = np.stack([_root(kernel.coef[:, :, j]) * scale[j] for j in range(len(scale))])
+        return LinearDirections(law, root[..., : int((root != 0).any(1).sum(1).max())])
     order = stream(seed, "directions").permutation(kernel.count)
-    index = order[:draws]
-    others = order[draws : 2 * draws] if kernel.count >= 2 * draws else index
+    half = min(draws, kernel.count // 2)
+    index, others = order[:half], order[half : 2 * half]
+    if kernel.count < FEW:
+        index = others = order
     x = _reference(law, reference, seed)
     w_dim = len(law.w_names)
     apart = _deviations(law, x, index) / np.sqrt(len(index))
@@ -149,29 +154,34 @@ def directions(
         held = np.cumsum(value) / value.sum()
         q = min(int(np.searchsorted(held, ENERGY)) + 1, most)
         vectors[j, :, :q] = vector[:, :q]
+    vectors = vectors[..., : int((vectors != 0).any(1).sum(1).max())]
     psi = np.einsum("mnw,wmq->nwq", apart, vectors)
     beyond = _deviations(law, x, others)
     coef = np.stack(
         [np.linalg.lstsq(psi[:, j], beyond[..., j].T, rcond=1e-10)[0] for j in range(w_dim)]
     )
     left = beyond - np.einsum("nwq,wqm->mnw", psi, coef)
-    typical = np.sqrt((left**2).mean(0))
+    count = len(others)
+    rest = np.sqrt(np.maximum((left**2).sum(0) - left**2, 0.0) / (count - 1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(typical > 0, np.abs(left) / typical, 0.0).max(1)
-    return DrawDirections(law, index, vectors, others, coef, np.quantile(ratio, LEVEL, axis=0))
+        ratio = np.sort(np.where(rest > 0, np.abs(left) / rest, 0.0).max(1), axis=0)
+    # the rank a further draw stays below with this probability
+    rank = min(int(np.ceil(LEVEL * (count + 1))), count) - 1
+    return DrawDirections(law, index, vectors, others, coef, ratio[rank])
 
 
 def augmented_bound(theta_bound: float, found: Directions, *, delta: float = 0.05) -> float:
     """Bound the augmented parameter (theta, theta_j c_k), given ||theta|| <= theta_bound.
 
-    With c standard normal a posteriori, ||c||^2 of a W is below its chi-square quantile, so that
-    ||(theta, theta c)|| <= S sqrt(1 + max_W chi2_q(1 - delta / w_dim)) with probability 1 - delta.
+    With c standard normal a posteriori, ||c||^2 over all W is below its chi-square quantile, so
+    ||(theta, theta c)|| <= S sqrt(1 + chi2_q(1 - delta)) with probability 1 - delta, q directions
+    in all. Cautious where each feature involves one W only.
     """
     share(delta, "augmented_bound: delta")
     counts = found.counts
     if not counts.any():
         return float(theta_bound)
-    largest = stats.chi2.isf(delta / len(counts), int(counts.max()))
+    largest = stats.chi2.isf(delta, int(counts.sum()))
     return float(theta_bound * np.sqrt(1.0 + largest))
 
 
@@ -206,5 +216,5 @@ def _root(coef: Float2) -> Float2:
         return np.zeros((coef.shape[1],) * 2)
     value, vector = np.linalg.eigh(np.cov(coef.T))
     value = np.where(value > 1e-14 * max(float((coef**2).max()), 1e-300), value, 0.0)
-    out: Float2 = vector * np.sqrt(value)
+    out: Float2 = (vector * np.sqrt(value))[:, ::-1]  # the widest first
     return out

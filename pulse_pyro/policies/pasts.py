@@ -37,22 +37,30 @@ class Pasts:
         self.units[unit] = past
         return past
 
-    def swap(self, law: FittedLaw, archive: GrowingArchive | None) -> None:
-        """Follow every unit with another law; one with memory sees all of a unit again."""
-        self.law = law
+    def followed_by(
+        self, law: FittedLaw, archive: GrowingArchive | None
+    ) -> dict[str, list[Follower]]:
+        """Return every unit's past as another law follows it: a law with memory sees it all again.
+
+        A law of other columns, or that looks at something else, is refused.
+        """
+        mine, new = _looks_at(self.law), _looks_at(law)
+        if mine != new:
+            raise SettingError(f"swap_law: the law that plays looks at {mine}, this one at {new}.")
+        units = {}
         for unit, past in self.units.items():
-            fresh = [law.follow() for _ in past]
-            for new, old in zip(fresh, past, strict=True):
+            units[unit] = [law.follow() for _ in past]
+            for follower, old in zip(units[unit], past, strict=True):
                 if "rows" in old.state():
-                    new.restore(old.state())
-                elif archive is None:
+                    follower.restore(old.state())
+                    continue
+                if archive is None:
                     raise SettingError(
                         "swap_law: a law with memory needs all of S again; use a GrowingArchive."
                     )
-                else:
-                    for row in archive.rows(unit):
-                        new.push(row)
-            self.units[unit] = fresh
+                for row in archive.rows(unit):
+                    follower.push(row)
+        return units
 
     def _row(self, seen: Any) -> Float:
         labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None
@@ -72,3 +80,14 @@ class Pasts:
         if np.isinf(s).any():
             raise DataError(f"act: s holds an infinite value ({s}); use NaN for not seen.")
         return s
+
+
+def _looks_at(law: object) -> tuple[object, ...]:
+    summary = getattr(law, "summary", None)
+    about = (getattr(summary, "names", None), getattr(summary, "memory", None))
+    return (
+        type(law).__name__,
+        getattr(law, "s_names", None),
+        getattr(law, "w_names", None),
+        *about,
+    )

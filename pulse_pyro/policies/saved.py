@@ -11,6 +11,8 @@ import numpy as np
 
 from pulse_pyro.arrays import Array, Float
 from pulse_pyro.errors import BundleError
+from pulse_pyro.laws.follow import OnlineLaw
+from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.adaptive import Adapted
 from pulse_pyro.policies.asked import Open
 from pulse_pyro.policies.imputed import Imputed
@@ -49,16 +51,14 @@ def save_policy(policy: Streaming, path: str | Path) -> Path:
         for k, follower in enumerate(past):
             for name, value in follower.state().items():
                 arrays[f"unit.{i}.{k}.{name}"] = value
-    log: list[list[object]] = []
-    done: list[int] = []
+    events: dict[str, Any] | None = None
     if policy.archive is not None:
-        rows, log, done = policy.archive.state()
+        rows, events = policy.archive.state()
         arrays |= {f"archive.{name}": value for name, value in rows.items()}
     manifest = {
         "format": FORMAT,
         **_who(policy),
-        "revealed": log,
-        "refits": done,
+        "events": events,
         "places": [[one.unit, one.row] for one in opened],
         "issued": policy._issued,
         "open": list(policy._open),
@@ -77,7 +77,9 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
     changed. Phi is compared at a few contexts.
     """
     manifest, arrays = read_sealed(path, "policy", FORMAT)
-    if not isinstance(policy, Streaming) or policy._issued or policy._pasts.units:
+    used = isinstance(policy, Streaming) and (policy._issued or policy._pasts.units)
+    grown = isinstance(policy, Streaming) and policy.archive and not policy.archive.fresh
+    if not isinstance(policy, Streaming) or used or grown:
         raise BundleError(
             "load_policy: pass a fresh policy, made as the saved one was, that has not acted yet."
         )
@@ -88,7 +90,8 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
                 f"load_policy: {path} was saved with {name} {manifest[name]!r}, but the policy "
                 f"passed has {value!r}."
             )
-    if not np.allclose(_probe(policy).ravel(), manifest["probe"], rtol=1e-9, equal_nan=True):
+    came, kept = _probe(policy).ravel(), np.array(manifest["probe"])
+    if not np.allclose(came, kept, rtol=1e-9, atol=0.0, equal_nan=True):
         raise BundleError(
             f"load_policy: Phi of the policy passed gives other values than when {path} was saved."
         )
@@ -97,9 +100,8 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
     policy._issued = manifest["issued"]
     if policy.archive is not None:
         rows = {name[8:]: v for name, v in arrays.items() if name.startswith("archive.")}
-        names = [unit for unit, _ in manifest["units"]]
-        policy.archive.restore(names, rows, manifest["revealed"], manifest["refits"])
-        if manifest["refits"]:
+        policy.archive.restore(rows, manifest["events"])
+        if policy.archive.fitted is not policy.archive.first:
             policy.swap_law(policy.archive.fitted)
     for row, key in enumerate(manifest["open"]):
         unit, place = manifest["places"][row]
@@ -142,13 +144,19 @@ def _who(policy: Streaming) -> dict[str, Any]:
         "radius": {**asdict(policy.radius), "params": list(policy.radius.params)},
         "ridge": policy._state.ridge,
         "features": list(scorer.names),
+        "actions": scorer.features.actions,
         "scorer": scorer.fingerprint(),
         "errors": source,
-        "every": None if policy.archive is None else policy.archive.every,
+        "archive": None if policy.archive is None else _archive(policy.archive),
     }
 
 
-def _first_law(policy: Streaming) -> object:
+def _archive(archive: GrowingArchive) -> list[str]:
+    law = getattr(archive.law, "family", None) or archive.law
+    return [str(archive.every), str(archive.seed), repr(archive.inference), repr(law)]
+
+
+def _first_law(policy: Streaming) -> OnlineLaw:
     return policy.law if policy.archive is None else policy.archive.first
 
 
@@ -162,7 +170,7 @@ def _errors_id(errors: Any) -> str:
 
 def _probe(policy: Streaming) -> Float:
     """Phi at three contexts, for every arm, to recognise it by."""
-    features, (mean, sd) = policy.features, policy.law.contexts
+    features, (mean, sd) = policy.features, _first_law(policy).contexts
     rng = stream(0, "probe")
     s = mean + sd * rng.standard_normal((3, len(mean)))
     w = rng.standard_normal((3, len(policy.scorer.w_names)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from pulse_pyro.arrays import Float, Float1
 from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors
 from pulse_pyro.calibration.sensitivity import Sensitivity
-from pulse_pyro.errors import FeatureError, SettingError
+from pulse_pyro.errors import FeatureError, PulseError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.follow import Follower, OnlineLaw
@@ -203,12 +204,18 @@ class Streaming:
         )  # fmt: skip
         del self._open[key]
         if self.archive is not None and self.archive.due:
-            self.swap_law(self.archive.refit())
+            try:
+                law = self.archive.refit()
+            except PulseError as cause:  # the reward is learned; the old law is still good
+                warnings.warn(f"learn: the law could not be refitted: {cause}", stacklevel=2)
+            else:
+                self.swap_law(law)
 
     def swap_law(self, law: FittedLaw) -> None:
         """Go on with another law of the same columns and summary; nothing learned is lost."""
+        fresh = self._pasts.followed_by(law, self.archive)
         self.scorer.swap(law)
-        self._pasts.swap(law, self.archive)
+        self._pasts.law, self._pasts.units = law, fresh
 
     def forget(self, decisions: Iterable[Decision | int]) -> None:
         """Drop open decisions whose reward will never come."""

@@ -14,7 +14,7 @@ from pulse_pyro.environments.world import World
 from pulse_pyro.errors import SettingError
 from pulse_pyro.features import ConditionalLaw, expected_features
 from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.policies.adaptive import adaptive_error, adaptive_features
+from pulse_pyro.policies.adaptive import DRAWS, adaptive_error, adaptive_features
 from pulse_pyro.policies.directions import directions
 from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
 from pulse_pyro.radius import Radius
@@ -67,7 +67,7 @@ def pulse_adaptive(
     for r, each in enumerate(laws):
         s = world.s[r * size : (r + 1) * size]
         known = directions(each, s if reference is None else reference, seed=seed)
-        found = expected_features(each, world.features, s, size=2, rng=stream(seed, "pulse", r))
+        found = expected_features(each, world.features, s, size=DRAWS, rng=stream(seed, "pulse", r))
         rows, mean = each.summary(s), each.mean(s)
         flat = rows.reshape(-1, rows.shape[-1])
         psi, rest = known.at(flat), known.remainder(flat)
@@ -77,7 +77,10 @@ def pulse_adaptive(
         left = adaptive_error(world.features, s, mean, rest.reshape(*s.shape[:2], -1))
         parts.append(x[:, world.lead :])
         errors.append(reward_bound(left[:, world.lead :], theta_bound))
-    return Agent(name, np.concatenate(parts), radius, error=np.concatenate(errors))
+    x = np.zeros((*world.phi.shape[:3], max(part.shape[-1] for part in parts)))
+    for r, part in enumerate(parts):  # laws may have fewer directions than others
+        x[r * size : (r + 1) * size, ..., : part.shape[-1]] = part
+    return Agent(name, x, radius, error=np.concatenate(errors))
 
 
 def post_serving(world: World, agent: Agent) -> Agent:

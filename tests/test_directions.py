@@ -1,0 +1,249 @@
+"""Directions of a law: what they hold, what they leave out, and the ball around them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import pulse_pyro as pp
+from pulse_pyro.environments.world import World
+from pulse_pyro.policies.directions import DrawDirections
+from tests.stat import FALSE_ALARM, assert_mean, binomial_floor, z_bound
+from tests.streaming_worlds import archive, contexts, w_features, world
+
+CURVED = pp.nonlinear_w_times_action()
+MEAN = pp.Window(3, np.mean)
+
+
+@pytest.fixture(scope="module")
+def curve():
+    """A GP of many draws on few points, and its archive."""
+    history = CURVED.archive(2, 12, rng=pp.stream(3, "archive"))
+    return pp.gaussian_process(MEAN).fit(history, pp.Laplace(3000), seed=0), history
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return CURVED.world(3, 60, rng=pp.stream(4, "reference")).s
+
+
+def rows_of(law, s):
+    rows = law.summary(s)
+    rows = rows.reshape(-1, rows.shape[-1])
+    return rows[np.isfinite(rows).all(1)]
+
+
+def left_out(law, found, x, index):
+    """What least squares on psi leaves of E[W | x] of draws, less the mean the policy scores."""
+    psi, mean = found.at(x)[:, 0], law._mean(x)[:, 0]
+    apart = law.mean_draws_at(x, index)[..., 0] - mean
+    return apart - (psi @ np.linalg.lstsq(psi, apart.T, rcond=1e-10)[0]).T
+
+
+def covered(law, found, x, index):
+    rest = found.remainder(x)[:, 0]
+    return (np.abs(left_out(law, found, x, index)) <= rest).all(1)
+
+
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_the_remainder_covers_fresh_draws_at_all_contexts(curve, reference, most):
+    """Given 64 judges the level is that of an order statistic: 60 of 64 lie below at least."""
+    law, _ = curve
+    x, held = rows_of(law, reference), []
+    for seed in range(20):
+        found = pp.directions(law, reference, most=most, seed=seed)
+        fresh = np.setdiff1d(np.arange(law.kernel.count), [*found.index, *found.others])
+        held.append(covered(law, found, x, fresh[:400]).mean())
+    held = np.array(held)
+    # one set of judges may be unlucky: Beta(60, 5), then 400 fresh draws
+    unlucky = stats.beta.ppf(FALSE_ALARM / 20, 60, 5)
+    assert held.min() >= binomial_floor(400, unlucky) / 400
+    # over sets of judges the expected level is 60 / 65 at least; 0.90 leaves room for the scale
+    assert held.mean() + z_bound() * held.std(ddof=1) / np.sqrt(20) >= 0.90
+
+
+def test_judges_that_found_the_directions_do_not_flatter_them(curve, reference):
+    """Of a law of few draws some must be kept to judge by, or what is left out looks too small."""
+    (many, _), held = curve, []
+    x = rows_of(many, reference)
+    for seed in range(60):
+        own = pp.stream(seed, "own").permutation(many.kernel.count)
+        few = replace(many, draws={k: v[own[:40]] for k, v in many.draws.items()})
+        found = pp.directions(few, reference, most=4)
+        psi = found.at(x)[:, 0]
+        apart = many.mean_draws_at(x, own[40:440])[..., 0] - few._mean(x)[:, 0]
+        left = apart - (psi @ np.linalg.lstsq(psi, apart.T, rcond=1e-10)[0]).T
+        held.append((np.abs(left) <= found.remainder(x)[:, 0]).all(1).mean())
+    held = np.array(held)
+    assert held.mean() + z_bound() * held.std(ddof=1) / np.sqrt(60) >= 0.90
+
+
+def test_linear_laws_leave_nothing_out():
+    for w_dim in (1, 3):
+        law = pp.linear_lags(2).fit(archive(w_dim=w_dim), seed=0)
+        found = pp.directions(law, np.empty((0, 0, 2)))
+        x = rows_of(law, contexts(2, 9, 4))
+        assert_array_equal(found.remainder(x), np.zeros((len(x), w_dim)))
+        assert_array_equal(found.counts, [5] * w_dim)
+        psi, draws = found.at(x), law.mean_draws_at(x, np.arange(law.kernel.count))
+        assert_allclose((psi**2).sum(-1), draws.var(0, ddof=1), rtol=1e-9)
+        moves = np.moveaxis(draws - draws.mean(0), 0, -1)
+        for j in range(w_dim):
+            coef = np.linalg.lstsq(psi[:, j], moves[:, j], rcond=None)[0]
+            assert_allclose(psi[:, j] @ coef, moves[:, j], atol=1e-9 * np.abs(moves).max())
+
+
+def test_directions_hold_the_energy_they_promise_and_no_direction_is_idle(curve, reference):
+    law, _ = curve
+    found = pp.directions(law, reference, most=64)
+    assert isinstance(found, DrawDirections)
+    x = rows_of(law, reference)
+    psi, draws = found.at(x)[:, 0], law.mean_draws_at(x, found.index)[..., 0]
+    share = (psi**2).sum(0) / draws.var(0).sum()
+    count = int(found.counts[0])
+    assert 0.99 <= share.sum() <= 1.0 + 1e-9
+    assert share[: count - 1].sum() < 0.99  # one fewer would not do
+    assert (np.diff(share[:count]) <= 1e-12).all()
+    gram = psi[:, :count].T @ psi[:, :count]
+    assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-9 * gram[0, 0])
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_most_caps_the_directions_and_the_rest_goes_to_the_remainder(curve, reference, most):
+    law, _ = curve
+    x = rows_of(law, reference)
+    capped, free = (pp.directions(law, reference, most=k) for k in (most, 64))
+    assert capped.counts[0] == most < free.counts[0]
+    assert_allclose(capped.at(x)[..., :most], free.at(x)[..., :most], rtol=1e-9)
+    assert capped.remainder(x).mean() > 2 * free.remainder(x).mean()
+
+
+def test_one_seed_one_answer(curve, reference):
+    law, _ = curve
+    x = rows_of(law, reference)
+    one, two, other = (pp.directions(law, reference, seed=k) for k in (5, 5, 6))
+    assert_array_equal(one.at(x), two.at(x))
+    assert_array_equal(one.remainder(x), two.remainder(x))
+    assert not np.array_equal(one.index, other.index)
+    assert not set(one.index) & set(one.others)
+
+
+def simulated(theta, counts, uses, size, seed=0):
+    """||(theta, theta_j c_ik)||: uses holds (i, j), column i of W moving coordinate j."""
+    rng = np.random.default_rng(seed)
+    c = [(rng.standard_normal((size, q)) ** 2).sum(1) for q in counts]
+    return np.sqrt((theta**2).sum() + sum(theta[j] ** 2 * c[i] for i, j in uses))
+
+
+class Counts:
+    """Directions of which only the number is asked."""
+
+    def __init__(self, *counts):
+        self.counts = np.array(counts)
+
+
+@pytest.mark.parametrize("q", [1, 4, 20])
+@pytest.mark.parametrize("delta", [0.05, 0.2])
+def test_the_augmented_bound_is_exact_where_w_is_all_that_counts(q, delta):
+    size = simulated(np.array([0.7]), (q,), [(0, 0)], 40_000)
+    bound = pp.augmented_bound(0.7, Counts(q), delta=delta)
+    assert_mean(size <= bound, 1 - delta)
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (8, 2), (5, 0), (20, 20, 20)])
+def test_the_augmented_bound_holds_for_several_w(counts):
+    theta = np.ones(len(counts)) / np.sqrt(len(counts))
+    size = simulated(theta, counts, [(i, i) for i in range(len(counts))], 40_000)
+    bound = pp.augmented_bound(1.0, Counts(*counts))
+    assert (size <= bound).sum() >= binomial_floor(40_000, 0.95)
+
+
+def test_the_augmented_bound_holds_where_two_w_move_one_feature():
+    """Phi_j = w_0 + w_1: theta_j meets the directions of both."""
+    size = simulated(np.array([1.0]), (20, 20), [(0, 0), (1, 0)], 40_000)
+    bound = pp.augmented_bound(1.0, Counts(20, 20))
+    assert (size <= bound).sum() >= binomial_floor(40_000, 0.95)
+
+
+def test_without_directions_the_bound_is_that_of_theta():
+    assert pp.augmented_bound(1.5, Counts(0, 0)) == 1.5
+    with pytest.raises(pp.SettingError, match="delta"):
+        pp.augmented_bound(1.0, Counts(3), delta=1.5)
+
+
+@pytest.mark.parametrize("horizon", [5, 40, 300])
+def test_the_ball_holds_the_augmented_parameter(horizon):
+    """The truth is a draw of the posterior of three units; 400 runs."""
+    env, runs = pp.w_times_action(), 400
+    law = pp.linear_lags(19).fit(env.archive(3, 30, rng=pp.stream(7, "a")), pp.Exact(2000), seed=0)
+    base = env.world(runs, horizon, rng=pp.stream(7, "b", horizon))
+    x = law.summary(base.s)[:, base.lead :]
+    rng = pp.stream(7, "c", horizon)
+    index = rng.permutation(2000)[:runs]
+    mean = np.stack([law.mean_draws_at(x[r], index[r : r + 1])[0] for r in range(runs)])
+    w = mean + 0.1 * rng.standard_normal(mean.shape)
+    s = base.s[:, base.lead :]
+    rows = s.reshape(-1, 1), w.reshape(-1, 1)
+    phi = np.stack([env.features(*rows, a) for a in range(2)], axis=1)
+    phi = phi.reshape(runs, horizon, 2, 4)
+    theta = base.theta
+    online = World(base.s, w, phi, phi, theta, base.noise, env.features, base.lead)
+    found = pp.directions(law, base.s)
+    size = float(np.linalg.norm(theta))
+    sigma = pp.noise_scale(reward_sd=env.reward_sd, context_sd=0.1 * (theta[2] + theta[3]))
+    bound = pp.augmented_bound(size, found, delta=0.025)
+    radius = pp.corrected(sigma=sigma, delta=0.025, theta_bound=bound)
+    agent = pp.pulse_adaptive(online, law, radius=radius, theta_bound=size)
+    last = np.zeros((runs, 1, 2))  # gamma after the horizon, at a round that is not learned
+    x_all = np.concatenate([agent.x, agent.x[:, -1:]], axis=1)
+    reward = np.concatenate([online.reward, last * np.nan], axis=1)
+    _, gamma, state = pp.play_horizon(x_all, reward, radius)
+    apart = (law.kernel.coef[index] - law.kernel.mean_coef)[:, :, 0] * law.scaler.w_scale
+    c = np.linalg.solve(found.root[0], apart.T).T
+    truth = np.concatenate([np.tile(theta, (runs, 1)), theta[2] * c, theta[3] * c], axis=1)
+    off = state.theta - truth
+    inside = np.einsum("ri,rij,rj->r", off, state.precision, off) <= gamma[:, -1]
+    assert inside.sum() >= binomial_floor(runs, 0.95)
+
+
+@pytest.mark.parametrize("kind", ["linear", "gp"])
+@pytest.mark.parametrize("by", [1e6, 1e-6])
+def test_the_unit_of_w_does_not_matter(kind, by):
+    plain, history = w_features(1), archive()
+    scaled = pp.Features(lambda s, w, a: plain.fn(s, w / by, a), 2, plain.names)
+    law = pp.linear_lags(2) if kind == "linear" else pp.gaussian_process(2)
+    how = pp.Exact(200) if kind == "linear" else pp.Laplace(150)
+    one = law.fit(history, how, seed=0)
+    two = law.fit(replace(history, w=history.w * by), how, seed=0)
+    s = contexts(1, 102, 9)
+    online, radius = world(plain, s, 1), pp.corrected(sigma=0.4, theta_bound=2.0)
+    first = pp.pulse_adaptive(online, one, history.s, radius=radius)
+    second = pp.pulse_adaptive(replace(online, features=scaled), two, history.s, radius=radius)
+    moves = [(np.abs(a.x) > 0).any((0, 1, 2)) for a in (first, second)]
+    assert_array_equal(*moves)
+    run = pp.simulate(online, [first, replace(second, name="scaled")])
+    assert_array_equal(run.action[0], run.action[1])
+    bots = [
+        pp.AdaptivePulseUCB(fitted, phi, radius, history.s)
+        for fitted, phi in ((one, plain), (two, scaled))
+    ]
+    for t, row in enumerate(s[0]):
+        a, b = (bot.act(row) for bot in bots)
+        assert a.action == b.action
+        for bot, choice in zip(bots, (a, b), strict=True):
+            bot.learn(choice, np.sin(t) + choice.action)
+
+
+def test_what_cannot_be_used_is_refused(curve):
+    law, history = curve
+    with pytest.raises(pp.DataError, match="no reference context has all inputs"):
+        pp.directions(law, np.full((2, 5, 1), np.nan))
+    with pytest.raises(pp.DataError, match="no reference context has all inputs"):
+        pp.directions(law, history.s[:, :2])  # shorter than the window
+    with pytest.raises(pp.ModelError, match="fitted law"):
+        pp.directions("law", history.s)
+    for name, value in (("most", 0), ("draws", 1)):
+        with pytest.raises(pp.SettingError, match=name):
+            pp.directions(law, history.s, **{name: value})
