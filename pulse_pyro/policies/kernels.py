@@ -12,99 +12,19 @@ from numba import njit
 
 from pulse_pyro.arrays import Array, Float, Float1, Float2
 from pulse_pyro.policies.refine import FAST, Extra, arm_errors, choose_refined
+from pulse_pyro.policies.steps import (
+    MANY,
+    SMALL,
+    absorb,
+    choose,
+    choose_wide,
+    dot,
+    draw,
+    reach_of,
+)
 from pulse_pyro.radius import BIAS, GIVEN, OPTIMISTIC, RIDGE, SAMPLED, WEIGHT, sqrt_gamma
 
-SMALL = 12  # dimensions below which rows one by one are faster
 REFRESH = 1024  # rewards between re-factorisations of the inverse
-
-
-@njit(error_model="numpy", fastmath=FAST, inline="always")
-def _dot(theta: Float1, x: Float, r: int, t: int, a: int) -> float:
-    total = 0.0
-    for i in range(theta.shape[0]):
-        total += theta[i] * x[r, t, a, i]
-    return total
-
-
-@njit(error_model="numpy", fastmath=FAST, inline="always")
-def _reach(inverse: Float2, x: Float, r: int, t: int, a: int, out: Float2) -> float:
-    """Fill row a with Sigma^{-1} x; return x' Sigma^{-1} x. Large ones take four rows at a time."""
-    d, square = out.shape[1], 0.0
-    if d <= SMALL:
-        for i in range(d):
-            row = 0.0
-            for j in range(d):
-                row += inverse[i, j] * x[r, t, a, j]
-            out[a, i] = row
-            square += row * x[r, t, a, i]
-        return max(square, 0.0)
-    for i in range(d):
-        out[a, i] = 0.0
-    block = d - d % 4
-    for j in range(0, block, 4):
-        x0, x1, x2, x3 = x[r, t, a, j], x[r, t, a, j + 1], x[r, t, a, j + 2], x[r, t, a, j + 3]
-        for i in range(d):
-            out[a, i] += (
-                inverse[j, i] * x0 + inverse[j + 1, i] * x1 + inverse[j + 2, i] * x2
-                + inverse[j + 3, i] * x3
-            )  # fmt: skip
-    for j in range(block, d):
-        for i in range(d):
-            out[a, i] += inverse[j, i] * x[r, t, a, j]
-    for i in range(d):
-        square += out[a, i] * x[r, t, a, i]
-    return max(square, 0.0)
-
-
-@njit(error_model="numpy", fastmath=FAST, inline="always")
-def _choose(
-    inverse: Float2, theta: Float1, x: Float, r: int, t: int, allowed: Array, root: float,
-    reach: Float2,
-) -> int:  # fmt: skip
-    """Best allowed arm, lowest index on ties; -1: a score is not finite, -2: none is allowed.
-
-    reach : (action, d) is filled with Sigma^{-1} x of each arm.
-    """
-    best, top, total = -2, -np.inf, 0.0
-    for a in range(x.shape[2]):
-        if (
-            allowed.shape[2] > 0
-            and not allowed[min(r, allowed.shape[0] - 1), min(t, allowed.shape[1] - 1), a]
-        ):
-            continue
-        square = _reach(inverse, x, r, t, a, reach)
-        score = _dot(theta, x, r, t, a) + root * math.sqrt(square)
-        total += score
-        if score > top:
-            best, top = a, score
-    return best if math.isfinite(total) else -1
-
-
-@njit(error_model="numpy", fastmath=FAST, inline="always")
-def _absorb(
-    inverse: Float2, theta: Float1, x: Float, r: int, t: int, a: int, reward: float, reach: Float2,
-    weight: float,
-) -> tuple[float, float]:  # fmt: skip
-    """Sherman-Morrison step: inverse -= w v v' / (1 + w u^2), theta likewise; return u^2 (old), w.
-
-    reach : (action, d), v = Sigma^{-1} x. w = min(1, weight / u): rounds that stand out count less.
-    """
-    d = theta.shape[0]
-    square = 0.0
-    for i in range(d):
-        square += reach[a, i] * x[r, t, a, i]
-    square = max(square, 0.0)
-    w = 1.0
-    if weight < math.inf and square > 0.0:
-        w = min(1.0, weight / math.sqrt(square))
-    shrink = w / (1.0 + w * square)
-    surprise = (reward - _dot(theta, x, r, t, a)) * shrink
-    for i in range(d):
-        scaled = reach[a, i] * shrink
-        for j in range(d):
-            inverse[i, j] -= scaled * reach[a, j]
-        theta[i] += reach[a, i] * surprise
-    return square, w
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
@@ -122,18 +42,6 @@ def _gather(
             for j in range(b.shape[0]):
                 precision[i, j] += xi * x[r, t, a, j]
             b[i] += reward[r, t, a] * xi
-
-
-@njit(cache=True, error_model="numpy")
-def _draw(
-    inverse: Float2, theta: Float1, noise: Float, r: int, t: int, scale: float, out: Float1
-) -> None:
-    """Draw theta ~ N(theta_hat, scale^2 Sigma^{-1}) from standard normal noise."""
-    factor = np.linalg.cholesky(inverse)
-    for i in range(theta.shape[0]):
-        out[i] = theta[i]
-        for j in range(i + 1):
-            out[i] += scale * factor[i, j] * noise[r, t, j]
 
 
 @njit(cache=True, error_model="numpy")
@@ -173,15 +81,16 @@ def play(
     rules need; None for a constant, paper or corrected radius without refinements.
     """
     runs, horizon, arms, d = x.shape
-    reach, counts = np.empty((arms, d)), np.ones(horizon)
+    reach, counts, wide = np.empty((arms, d)), np.ones(horizon), d > SMALL
     if extra is None:  # this branch is left out when the other is compiled, and the reverse
-        y, has_error, own, weight = x, error.shape[2] > 0, True, math.inf
+        y, has_error = x, error.shape[2] > 0
+        again = wide and arms >= MANY
     else:
-        y, weight = extra.taught if extra.taught.shape[3] > 0 else x, params[WEIGHT]
+        y = extra.taught if extra.taught.shape[3] > 0 else x
         sampled, sensitive = kind == SAMPLED, extra.slopes.shape[3] > 0
         refined = sensitive or params[BIAS] + params[RIDGE] + params[OPTIMISTIC] > 0.0
         has_error = sensitive or error.shape[2] > 0
-        own = not refined and extra.taught.shape[3] == 0  # what was scored is what is learned from
+        again = wide
         drawn, e_now = np.empty(d), np.zeros(arms)
     for r in range(runs):
         pr, iv, br, th = precision[r], inverse[r], b[r], theta[r]
@@ -193,7 +102,10 @@ def play(
             else:
                 root = sqrt_gamma(kind, params, d, ridge, n, logdet, e2, tri)
             if extra is None:
-                a = _choose(iv, th, x, r, t, allowed, root, reach)
+                if wide:
+                    a = choose_wide(iv, th, x, r, t, allowed, root, reach)
+                else:
+                    a = choose(iv, th, x, r, t, allowed, root)
             elif refined:
                 bias = root - sqrt_gamma(kind, params, d, ridge, n, logdet, 0.0, 0.0)
                 arm_errors(iv, th, root, params[0], error, extra, r, t, e_now)
@@ -201,10 +113,12 @@ def play(
                     iv, th, x, r, t, allowed, params, root, bias, ridge, e_now, extra, n
                 )
             elif sampled:
-                _draw(iv, th, extra.noise, r, t, root, drawn)
-                a = _choose(iv, drawn, x, r, t, allowed, 0.0, reach)
-            else:
-                a = _choose(iv, th, x, r, t, allowed, root, reach)
+                draw(iv, th, extra.noise, r, t, root, drawn)
+                a = choose_wide(iv, drawn, x, r, t, allowed, 0.0, reach)
+            elif wide:
+                a = choose_wide(iv, th, x, r, t, allowed, root, reach)
+            else:  # a weighted round chooses as any other does
+                a = choose(iv, th, x, r, t, allowed, root)
             action[r, t] = a
             root_gamma[r, t] = root
             e = 0.0
@@ -217,10 +131,12 @@ def play(
                     extra.spent[r, t] = e
             if a < 0 or not math.isfinite(reward[r, t, a]):
                 continue
-            if not own:
-                _reach(iv, y, r, t, a, reach)
-            square, w = _absorb(iv, th, y, r, t, a, reward[r, t, a], reach, weight)
-            if extra is not None:
+            if again:  # as an update with one arm does it, to the last bit
+                reach_of(iv, y, r, t, a, reach)
+            if extra is None:
+                square, _ = absorb(iv, th, y, r, t, a, reward[r, t, a], reach, math.inf)
+            else:
+                square, w = absorb(iv, th, y, r, t, a, reward[r, t, a], reach, params[WEIGHT])
                 counts[t] = w
                 square *= w
                 e *= math.sqrt(w)
@@ -253,5 +169,5 @@ def scores(x: Float, inverse: Float, theta: Float2, mean: Float2, width: Float2)
                 for j in range(x.shape[3]):
                     row += inverse[r, i, j] * x[r, 0, a, j]
                 square += row * x[r, 0, a, i]
-            mean[r, a] = _dot(theta[r], x, r, 0, a)
+            mean[r, a] = dot(theta[r], x, r, 0, a)
             width[r, a] = math.sqrt(max(square, 0.0))
