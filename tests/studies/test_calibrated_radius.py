@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
+from tests.dense_core import always_inside
 
 RUNS, ROUNDS = 60, 980
 GRID = (0.1, 0.25, 0.5, 1.0, 2.0)
@@ -85,3 +86,33 @@ def test_calibrated_radius_beside_every_constant(name, units):
     print(shown.round(2).to_string())
     refined = table["regret"][f"+ F1 F2 F3, ridge {matched:.2g}"]
     assert refined < table["regret"][f"corrected, ridge {1.0:.2g}"]
+
+
+def test_theta_is_covered_in_400_runs_with_biased_laws():
+    """Each run: its own archive, a law with E[W] too high by ``by``, its own calibration."""
+    env, runs, rounds = pp.w_times_action(), 400, 980
+    size, sigma = scales(env)
+    theta, radius = np.array(env.theta), pp.corrected(sigma=sigma, theta_bound=size)
+    world = env.world(runs, rounds, rng=pp.stream(0, "online"))
+    for by in (0.0, 0.2, 0.7):
+        x, error = np.empty(world.phi.shape), np.empty(world.phi.shape[:3])
+        for r in range(runs):
+            fit, held_out = env.archive(60, 45, rng=pp.stream(0, "archive", r)).split(seed=r)
+            law = pp.linear_lags(19).fit(fit, seed=0)
+            step = np.zeros((20, 1))
+            step[0] = by / law.scaler.w_scale[0]
+            law = replace(law, draws={**law.draws, "coef": law.draws["coef"] + step})
+            calibration = pp.calibrate(law, held_out, env.features, level=0.95, seed=r)
+            s = world.s[r : r + 1]
+            x[r] = pp.expected_features(
+                law, env.features, s, size=2, rng=pp.stream(0, "exact")
+            ).mean[0, world.lead :]
+            error[r] = calibration.reward_error(s, theta_bound=size)[0, world.lead :]
+        held = {}
+        for name, e in (("calibrated", error), ("no error", np.zeros_like(error))):
+            action, gamma, _ = pp.play_horizon(x, world.reward, radius, error=e)
+            held[name] = int(always_inside(x, world.reward, action, gamma, theta).sum())
+        print(
+            f"\nE[W] too high by {by}: theta* in the ball at all {rounds} rounds in {held} of {runs}"
+        )
+        assert held["calibrated"] >= 0.95 * runs
