@@ -112,7 +112,5 @@ def test_theta_is_covered_in_400_runs_with_biased_laws():
         for name, e in (("calibrated", error), ("no error", np.zeros_like(error))):
             action, gamma, _ = pp.play_horizon(x, world.reward, radius, error=e)
             held[name] = int(always_inside(x, world.reward, action, gamma, theta).sum())
-        print(
-            f"\nE[W] too high by {by}: theta* in the ball at all {rounds} rounds in {held} of {runs}"
-        )
+        print(f"\nE[W] too high by {by}: runs of {runs} with theta* in every ball: {held}")
         assert held["calibrated"] >= 0.95 * runs
