@@ -43,7 +43,7 @@ _HOME = {
     "holder_rate",
     "radius": "Radius constant paper corrected noise_scale matched_ridge",
     "policies.linear": "State Decision init decide update",
-    "policies.horizon": "play_horizon play_on",
+    "policies.horizon": "play_horizon",
     "policies.pulse": "PulseUCB",
     "policies.directions": "Directions directions augmented_bound",
     "policies.adaptive": "AdaptivePulseUCB adaptive_features adaptive_error",

@@ -17,7 +17,15 @@ from pulse_pyro.arrays import Float1, Float2, positive, whole
 from pulse_pyro.errors import SettingError
 
 CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED = range(5)
-WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC = range(3, 8)  # places in the compiled parameters
+WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC, TOLD = range(3, 9)  # places in the compiled parameters
+
+
+@njit(cache=True, error_model="numpy")
+def bias_part(p: Float1, sum_e2: float, sum_tri: float) -> float:
+    """Return B_t of the corrected radius."""
+    if p[TOLD] == 0.0:
+        return p[CAP]
+    return min(math.sqrt(sum_e2), sum_tri, p[CAP])
 
 
 @njit(cache=True, error_model="numpy")
@@ -42,7 +50,7 @@ def sqrt_gamma(
     if rounds == 0:
         return math.sqrt(ridge) * size  # theta_hat_0 = 0: exact, no noise yet
     noise_part = sigma * math.sqrt(logdet + 2.0 * math.log(1.0 / delta))
-    return math.sqrt(ridge) * size + noise_part + min(math.sqrt(sum_e2), sum_tri, p[CAP])
+    return math.sqrt(ridge) * size + noise_part + bias_part(p, sum_e2, sum_tri)
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,10 @@ class Radius:
     """A rule for sqrt(gamma_t); see constant, paper, corrected, robust, thompson.
 
     weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
-    seed : of a rule that draws.
-    cap : bound on the imputation part that is known beforehand. bias_per_arm, ridge_per_arm,
-    optimistic : see :meth:`refined`.
+    seed : of a rule that draws. dim : number of scored features a rule was made for, if it matters.
+    cap : bound on the imputation part that is known beforehand. told : whether e_t are handed to
+    the policy; if not, the cap alone stands for them. bias_per_arm, ridge_per_arm, optimistic : see
+    :meth:`refined`.
     """
 
     name: str
@@ -60,7 +69,9 @@ class Radius:
     params: tuple[float, ...]
     weight: float = math.inf
     seed: int = 0
+    dim: int | None = None
     cap: float = math.inf
+    told: bool = True
     bias_per_arm: bool = False
     ridge_per_arm: bool = False
     optimistic: bool = False
@@ -77,6 +88,8 @@ class Radius:
         """
         if self.kind != CORRECTED:
             raise SettingError(f"refined: only the corrected radius has refinements, not {self!r}.")
+        if bias_per_arm and not self.told:
+            raise SettingError("refined: the bias of each arm needs e_t; use robust(told=True).")
         return replace(
             self, bias_per_arm=bias_per_arm, ridge_per_arm=ridge_per_arm, optimistic=optimistic
         )
@@ -141,8 +154,8 @@ class Radius:
 
     @property
     def array(self) -> Float1:
-        """Parameters as the compiled functions want them, (8,)."""
-        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic)
+        """Parameters as the compiled functions want them, (9,)."""
+        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic, self.told)
         own = (*self.params, 0.0, 0.0)[:3]
         return np.array([*own, self.weight, self.cap, *map(float, flags)])
 
@@ -221,6 +234,14 @@ def noise_scale(
         positive(reward_sd, "noise_scale: reward_sd", zero=True),
         positive(context_sd, "noise_scale: context_sd", zero=True),
     )
+
+
+def check_dim(radius: Radius, dim: int) -> None:
+    """Refuse a rule made for another number of features."""
+    if radius.dim is not None and radius.dim != dim:
+        raise SettingError(
+            f"{radius.name}: the rule was made for dim={radius.dim} features, but {dim} are scored."
+        )
 
 
 def matched_ridge(*, sigma: float, theta_bound: float, dim: int) -> float:

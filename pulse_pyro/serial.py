@@ -32,6 +32,7 @@ ROWS_A_COLUMN = 5  # rows, at least, for each column of Z
 NUMBERS = 20_000_000  # most entries of Z: 160 MB
 DEGREE = 3
 RANK = 1e-10  # eigenvalues of Z'Z below this share of the largest count as zero
+LARGE = 0.3  # |correlation| worth a warning where there are too few units for a test
 WARN, FAIL = (0.01, 0.02), (0.001, 0.05)  # p below, and |correlation| from
 
 
@@ -79,7 +80,7 @@ def serial_dependence(residual: ArrayLike, x: ArrayLike, lags: int = 3) -> Seria
     if np.isinf(r).any() or np.isinf(inputs).any():
         raise DataError("serial_dependence: infinite values came; use NaN where not judged.")
     used = np.isfinite(r) & np.isfinite(inputs).all(-1)
-    if used.any(1).sum() < FEWEST:
+    if used.any(1).sum() < 2:
         return _not_judged(int(used.any(1).sum()))
     q = _basis(inputs[used])
     y = r[used]
@@ -97,8 +98,14 @@ def serial_check(name: str, test: SerialTest) -> Check:
     """
     label = f"serial {name}"
     if not np.isfinite(test.p):
+        large = np.isfinite(test.correlation) and abs(test.correlation) >= LARGE
         text = f"Not judged: {test.units} units have rows to compare and {FEWEST} are needed."
-        return Check(label, "info", float("nan"), FAIL[1], text)
+        if large:
+            text += (
+                f" But what the law leaves of {name} correlates with what it left {test.lag} "
+                "step(s) earlier: hold out more units, or cut long ones into stretches, and look."
+            )
+        return Check(label, "warn" if large else "info", test.correlation, FAIL[1], text)
     size = abs(test.correlation)
     verdict: Verdict = "pass"
     for word, (p, least) in (("warn", WARN), ("fail", FAIL)):
@@ -106,14 +113,16 @@ def serial_check(name: str, test: SerialTest) -> Check:
             verdict = "fail" if word == "fail" else "warn"
     text = (
         f"Correlation of what the law leaves of {name} with what it left {test.lag} "
-        f"step{'s' if test.lag > 1 else ''} earlier ({test.units} units, p = {test.p:.2g})."
+        f"step{'s' if test.lag > 1 else ''} earlier, the clearest of {test.lags} lags "
+        f"({test.units} units, p = {test.p:.2g} over all lags; it fails below {FAIL[0]} if the "
+        f"correlation is {FAIL[1]} or more)."
     )
     if verdict != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
-            " radius' guarantee does not cover: try more lags of S or a more flexible mean; if it"
-            " stays, the noise itself is serially dependent and a policy that learns from past"
-            " rewards (larl) may do better."
+            " radius' guarantee does not cover. Try more lags of S or a more flexible mean; if"
+            " units have levels of their own, or earlier W come to be known, make them inputs; else"
+            " the noise itself has a memory, which past rewards could tell (larl, in simulations)."
         )
     return Check(label, verdict, test.correlation, FAIL[1], text)
 
@@ -136,16 +145,22 @@ def _test(e: Float1, q: Float2, used: Bool, lags: int) -> SerialTest:
             found.append(one)
     if not found:
         return _not_judged(int(used.any(1).sum()))
+    judged = [one for one in found if np.isfinite(one.p)]
+    if not judged:
+        return max(found, key=lambda one: abs(one.correlation))._replace(lags=len(found))
+    found = judged
     best = min(found, key=lambda one: one.p)
     return best._replace(p=min(1.0, best.p * len(found)), lags=len(found))
 
 
 def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
-    """Return the t test of the unit scores of one lag; None if they cannot be judged."""
+    """Return the t test of the unit scores of one lag, p NaN for few; None if all are 0."""
     units = len(by_unit)
-    error = by_unit.std(ddof=1) * np.sqrt(units) if units >= FEWEST else 0.0
+    error = by_unit.std(ddof=1) * np.sqrt(units) if units > 1 else 0.0
     if not error > 1e-12 * scale:
         return None
+    if units < FEWEST:
+        return SerialTest(np.nan, np.nan, float(by_unit.sum() / scale), units, 1, lag)
     t = float(by_unit.sum() / error)
     return SerialTest(
         t, float(2.0 * stats.t.sf(abs(t), units - 1)), float(by_unit.sum() / scale), units, 1, lag

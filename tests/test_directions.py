@@ -138,10 +138,11 @@ def simulated(theta, counts, uses, size, seed=0):
 
 
 class Counts:
-    """Directions of which only the number is asked."""
+    """Directions whose c are standard normal: ||c||^2 at the quantiles of its chi-square."""
 
     def __init__(self, *counts):
-        self.counts = np.array(counts)
+        levels = np.arange(1, 10_000) / 10_000
+        self.sizes = stats.chi2.ppf(levels, sum(counts)) if sum(counts) else np.zeros(10)
 
 
 @pytest.mark.parametrize("q", [1, 4, 20])

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pulse_pyro as pp
+from pulse_pyro.policies.horizon import play_on
 
 CHUNK = 20_000
 
@@ -28,7 +29,7 @@ def run(dim, rounds, scale, ridge=1.0, seed=0):
         count = min(CHUNK, rounds - start)
         x = features(rng, count, dim, scale)
         reward = x @ theta + 0.5 * rng.standard_normal((1, count, 2))
-        action = pp.play_on(state, x, reward, np.full((1, count), 0.5))[0]
+        action = play_on(state, x, reward, np.full((1, count), 0.5))[0]
         at = np.arange(count), action
         chosen = x[0][at]
         sigma += chosen.T @ chosen
@@ -64,7 +65,7 @@ def test_the_chunks_do_not_matter():
         for start in range(0, CHUNK, 137):
             part = slice(start, start + 137)
             roots = np.full((1, x[:, part].shape[1]), 0.5)
-            pp.play_on(state, x[:, part], reward[:, part], roots)
+            play_on(state, x[:, part], reward[:, part], roots)
     assert_allclose(state.theta[0], one.theta, rtol=1e-9)
     assert_allclose(state.inverse[0], one.inverse, rtol=1e-9)
 

@@ -11,6 +11,8 @@ from tests.dense_core import always_inside
 from tests.stat import binomial_floor
 from tests.worlds import linear_history
 
+pytestmark = pytest.mark.filterwarnings("ignore:a check of this calibration failed")
+
 ENV, GAMES, PER, ROUNDS, LAM = pp.w_times_action(), 20, 20, 60, 0.1
 THETA = np.array(ENV.theta)
 SIZE = float(np.linalg.norm(THETA))

@@ -182,7 +182,7 @@ def test_a_curved_valley_takes_more_than_one_search(restarts, found, monkeypatch
         (lambda: PulseUCB(LAW, PHI, 2.0), SettingError, "constant"),
         (lambda: PulseUCB(LAW, np.sin, constant(1.0)), SettingError, "Features"),
         (lambda: Law(Lags(2), len), SettingError, "first argument"),
-        (lambda: policy().act({"s": 1.0}), DataError, "must hold numbers for"),
+        (lambda: policy().act({"s": "x"}), DataError, "must hold numbers for"),
         (lambda: policy().learn(1.0, 2), RewardError, "Decision or its id"),
         (lambda: Conjugate(slope="x"), SettingError, "slope must be a number"),
         (

@@ -40,7 +40,8 @@ def errors(kind=pp.CalibratedErrors, seed=0):
         HELD_OUT.s, HELD_OUT.w, HELD_OUT.seen, tuple(f"h{i}" for i in range(30)),
         HELD_OUT.s_names, HELD_OUT.w_names,
     )  # fmt: skip
-    return kind(pp.calibrate(law("linear", 1), units, WA, seed=seed, band=LINEAR))
+    found = pp.calibrate(law("linear", 1), units, WA, seed=seed, band=LINEAR)
+    return kind(found, 2.0) if kind is pp.CalibratedErrors else kind(found)
 
 
 def growing(kind="linear", every=7, seed=0):

@@ -64,7 +64,7 @@ MISFITS = {
         "errors"),
     "directions": (ADAPT, adaptive("gp", found=few), "features|scorer"),
     "seed of directions": (ADAPT, adaptive("gp", seed=1), "features|scorer"),
-    "bound of directions": (ADAPT, adaptive("gp", theta_bound=2.0), "scorer"),
+    "bound of directions": (ADAPT, adaptive("gp", theta_bound=3.0), "scorer"),
     "no archive": (GROWN, ucb(pp.constant(1.0)), "archive"),
     "every": (GROWN, grown(every=8), "archive"),
     "seed of refits": (GROWN, grown(seed=1), "archive|seed|law"),

@@ -89,8 +89,10 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     units, bad = fit.band.units, p < LEVEL
     if fit.band.noise == "units":
         wanted = MANY_EACH * (len(fit.band.x_names) + 1) if fit.band.kind == "linear" else 0
-        text = f"Variances allow for dependence within each of {units} units"
-        text += ", and there is some." if bad else "; none shows."
+        text = f"p-value of: rows of one unit (of {units}) do not depend on each other. The band's "
+        text += "variances allow for it" + (", and some shows." if bad else "; none shows.")
+        if bad:
+            text += " The radius does not: see the check serial of diagnose."
         if bad and units < wanted:
             text += (
                 f" For {len(fit.band.x_names)} inputs they need about {wanted} units to be steady: "

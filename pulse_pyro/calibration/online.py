@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.arrays import Float1, Float2, positive
 from pulse_pyro.calibration.calibration import Calibration, reward_bound
 from pulse_pyro.calibration.part import POLICY_DRAWS
 from pulse_pyro.calibration.sensitivity import Sensitivity, single_part
 from pulse_pyro.calibration.targets import MissingTargets
 from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
+from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.follow import Follower, OnlineLaw
+from pulse_pyro.radius import CORRECTED, Radius
 from pulse_pyro.seeds import stream
 
 
@@ -34,12 +37,23 @@ class OnlineErrors(Protocol):
 class CalibratedErrors:
     """e_{t,a} = S sqrt(sum_j E_{t,a,j}^2), from a calibration of the policy's law.
 
-    theta_bound : S >= ||theta*||. theta_bounds : (d,) >= |theta*_j|, if known.
+    theta_bound : S >= ||theta*||. theta_bounds : (d,) >= |theta*_j|, if known. unseen : e of rounds
+    in which an input of the law is not seen, a bound of your own: no band can speak there. Without
+    one such rounds are refused.
     """
 
     calibration: Calibration
     theta_bound: float = 1.0
     theta_bounds: ArrayLike | None = None
+    unseen: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.calibration, Calibration):
+            raise SettingError(f"CalibratedErrors: {self.calibration!r} is no Calibration.")
+        error = self.calibration.error
+        reward_bound(np.zeros((1, 1, *error.shape[2:])), self.theta_bound, self.theta_bounds)
+        if self.unseen is not None:
+            positive(self.unseen, "CalibratedErrors: unseen", zero=True)
 
     def at(self, past: list[Follower]) -> Float1:
         """Return e_{t,a}, (K,); NaN where an input is not seen: no band can speak there."""
@@ -49,7 +63,7 @@ class CalibratedErrors:
         # with a context per arm, each arm's own row
         error = each[0] if len(each) == 1 else np.stack([e[a] for a, e in enumerate(each)])
         bound: Float1 = reward_bound(error[None, None], self.theta_bound, self.theta_bounds)[0, 0]
-        return bound
+        return bound if self.unseen is None else np.where(np.isnan(bound), self.unseen, bound)
 
     def _errors(self, follower: Follower) -> Float2:
         """Return E_{t,a,j}, (K, d), for the newest context of a series."""
@@ -104,7 +118,17 @@ def check_errors(
 
     size : Monte Carlo draws a round of the policy. grows : whether its law will be refitted.
     """
+    if not isinstance(errors, CalibratedErrors | SensitiveErrors):
+        raise SettingError(
+            f"errors must be CalibratedErrors or SensitiveErrors, but {type(errors).__name__} "
+            "came; wrap a calibration: CalibratedErrors(calibration)."
+        )
     about = errors.calibration
+    if about.verdict == "fail":
+        warnings.warn(
+            "a check of this calibration failed: its bound, and the guarantee that rests on it, "
+            "need not hold; see calibration.checks_table.", stacklevel=3,
+        )  # fmt: skip
     known = getattr(law, "law_id", None)
     if about.law_id != known:
         raise SettingError(
@@ -123,10 +147,31 @@ def check_errors(
                 f"calibrated errors allow for the noise of {POLICY_DRAWS} draws a round or more, "
                 f"but size is {size}."
             )
-        if not exact and grows:
+
+    if grows:
+        check_refit(errors)
+
+
+def check_size_of_theta(errors: OnlineErrors, radius: Radius) -> None:
+    """Refuse errors for a smaller S than the radius is made for: one of the two is wrong."""
+    own = errors.theta_bound if isinstance(errors, CalibratedErrors) else np.inf
+    if radius.kind == CORRECTED and own < radius.params[0] * (1.0 - 1e-12):
+        raise SettingError(
+            f"the radius allows ||theta*|| up to {radius.params[0]:g}, the errors only up to "
+            f"{own:g}; give CalibratedErrors the same theta_bound."
+        )
+
+
+def check_refit(errors: OnlineErrors) -> None:
+    """Refuse to go on with another law where the errors speak of the old one alone."""
+    for part in errors.calibration.parts:
+        if not (isinstance(part.targets, MissingTargets) and part.law.exact_mean):
             raise SettingError(
-                "calibrated errors stay valid for a refitted law only if Phi is affine in w."
+                "calibrated errors stay valid for another law only if Phi is affine in w and E[W] "
+                "has a closed form."
             )
+        if isinstance(part.law.summary, Filtered):  # its inputs change with the law
+            raise SettingError("calibrated errors of a state space law do not survive a refit.")
 
 
 def _same(one: Features, two: Features, law: OnlineLaw) -> bool:

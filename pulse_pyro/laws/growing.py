@@ -45,8 +45,8 @@ class GrowingArchive:
     inference : engine of the refits; the law's own by default.
     seed : of the refits.
 
-    Linear laws under Exact are refitted from their running moments: O(p^3) whatever the archive's
-    size, and equal to a fit on all rows up to rounding. Other laws are fitted on the whole archive
+    Linear laws under Exact are refitted from their running moments, O(p^3) and a pass over S, and
+    equal to a fit on all rows up to rounding. Other laws are fitted on the whole archive
     again; a custom law starts where the last fit ended. Whether W is revealed must not depend on
     W itself, or the law learns a biased picture. Units met online count as seen by the law:
     calibrate on others.
@@ -72,6 +72,7 @@ class GrowingArchive:
         self._w: dict[str, list[Float1]] = {}
         self._log: list[tuple[str, int]] = []  # what was revealed, in order
         self._refits: list[Refit] = []
+        self._claimed = False
         self.law: Refittable = fitted.law if law is None else law
         if type(fitted) is not FittedLaw and law is None:
             raise ModelError("GrowingArchive: pass law=state_space(...), it is fitted as a whole.")
@@ -87,6 +88,14 @@ class GrowingArchive:
             if inference is None and isinstance(how, Exact):
                 how = Exact(fitted.kernel.count)  # as many draws as at the start
             self._running = RunningLinear(own, how, history) if isinstance(how, Exact) else None
+
+    def claim(self) -> None:
+        """Become the archive of one policy: two would mix their rows."""
+        if self._claimed:
+            raise DataError(
+                "GrowingArchive: this archive belongs to another policy; make one for each."
+            )
+        self._claimed = True
 
     @property
     def rounds(self) -> int:

@@ -17,7 +17,7 @@ import warnings
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2, Float3, Float4
+from pulse_pyro.arrays import Float1, Float2, Float3, Float4, positive
 from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
@@ -25,7 +25,7 @@ from pulse_pyro.laws.follow import Follower
 from pulse_pyro.policies.directions import Directions, directions
 from pulse_pyro.policies.imputed import PROBES, Imputed
 from pulse_pyro.policies.streaming import Streaming
-from pulse_pyro.radius import Radius
+from pulse_pyro.radius import CORRECTED, Radius
 from pulse_pyro.seeds import stream
 from pulse_pyro.slopes import need_affine, slopes
 
@@ -77,7 +77,8 @@ class AdaptivePulseUCB(Streaming):
     radius : rule for sqrt(gamma_t); ``corrected`` with ``augmented_bound`` as its theta_bound.
     reference : (batch, time, s_dim) contexts to find the directions at, e.g. archive.s; or
         Directions found before.
-    theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||.
+    theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||. By default
+        that of the corrected radius, else 1.
     ridge : lambda; the directions are scaled by the posterior, so that 1 suits them.
     seed : of the choice of posterior draws.
 
@@ -87,7 +88,7 @@ class AdaptivePulseUCB(Streaming):
 
     def __init__(
         self, law: FittedLaw, features: Features, radius: Radius, reference: Float3 | Directions,
-        *, theta_bound: float = 1.0, ridge: float = 1.0, seed: int = 0,
+        *, theta_bound: float | None = None, ridge: float = 1.0, seed: int = 0,
     ) -> None:  # fmt: skip
         if not isinstance(law, FittedLaw):
             raise ModelError(
@@ -101,12 +102,23 @@ class AdaptivePulseUCB(Streaming):
             if isinstance(reference, Directions)
             else directions(law, reference, seed=seed)
         )
+        if found.law is not law:
+            raise ModelError("AdaptivePulseUCB: the directions passed are those of another law.")
+        if law.record.inference.startswith("Ensemble"):
+            warnings.warn(
+                "AdaptivePulseUCB: the spread of an ensemble of networks is no posterior; what it "
+                "agrees on wrongly, rewards cannot repair.", stacklevel=2,
+            )  # fmt: skip
         if not found.counts.any():
             warnings.warn(
                 "AdaptivePulseUCB: the law has no posterior spread, so there is nothing rewards "
                 "could repair; it plays as PulseUCB.", stacklevel=2,
             )  # fmt: skip
-        super().__init__(Adapted(law, features, found, theta_bound, seed), radius, ridge)
+        size = radius.params[0] if getattr(radius, "kind", -1) == CORRECTED else 1.0
+        size = (
+            size if theta_bound is None else positive(theta_bound, "AdaptivePulseUCB: theta_bound")
+        )
+        super().__init__(Adapted(law, features, found, size, seed), radius, ridge)
 
 
 class Adapted:
@@ -177,5 +189,6 @@ class Adapted:
 
 def _step(w: Float2) -> Float1:
     """A step of the size of W, 1 where it is always 0."""
-    size: Float1 = np.abs(w[np.isfinite(w).all(1)]).mean(0) if np.isfinite(w).any() else np.ones(1)
+    known = np.abs(w[np.isfinite(w).all(1)])
+    size: Float1 = known.mean(0) if len(known) else np.ones(w.shape[1])
     return np.where(size > 0, size, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,7 +51,7 @@ def error_bound(error: ArrayLike, arms: int) -> Float1:
 def finite_reward(reward: float, key: int) -> float:
     """Return the reward as a number."""
     try:
-        value = float(reward)
+        value = np.nan if isinstance(reward, str) else float(reward)
     except (TypeError, ValueError):
         value = np.nan
     if not np.isfinite(value):
@@ -90,18 +90,45 @@ def find_open(
     return key, found
 
 
+def labelled(values: Any, names: tuple[str, ...], what: str) -> Float:
+    """Return numbers in the order of ``names``; a Series or a dict is read by its labels."""
+    if hasattr(values, "columns"):
+        raise DataError(f"{what} must be one row of {names}; of a frame pass frame.iloc[i].")
+    labels = list(values) if isinstance(values, Mapping) else None
+    if labels is None and hasattr(values, "iloc"):
+        labels = list(values.index)
+    if labels is not None and set(labels) != set(names):
+        raise DataError(f"{what} is labelled {labels}, but {names} are needed.")
+    try:
+        row = values if labels is None else [values[name] for name in names]
+        return np.asarray(row, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise DataError(f"{what} must hold numbers for {names}: {cause}.") from cause
+
+
 def full_row(w: ArrayLike, names: tuple[str, ...], key: int) -> Float2:
     """Return the revealed W, (1, w_dim)."""
     try:
-        row = np.asarray(w, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        row = np.empty(0)
+        row = labelled(w, names, f"learn: the W revealed for decision {key}")
+    except DataError as cause:
+        raise DataError(f"{cause} Nothing was changed, and the decision stays open.") from cause
+    row = row.reshape(-1) if row.ndim < 2 else row
     if row.shape != (len(names),) or not np.isfinite(row).all():
         raise DataError(
             f"learn: the W revealed for decision {key} must be {len(names)} finite numbers for "
             f"{names}, but {w!r} came; nothing was changed, and the decision stays open."
         )
     return row[None]
+
+
+def unknown_error(unit: str) -> FeatureError:
+    """Say that no calibration can speak of a round."""
+    return FeatureError(
+        f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: an input of the law is "
+        "not seen, so its calibrated error is not known. Nothing was learned; S_t was taken in, do "
+        "not pass it again. To play such rounds, give the errors a value for them, "
+        "CalibratedErrors(..., unseen=...), or pass error= in the first call."
+    )
 
 
 def refusal(names: tuple[str, ...], x: Float, arms: list[int], unit: str) -> FeatureError:

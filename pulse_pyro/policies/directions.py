@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from scipy import stats
 
 from pulse_pyro.arrays import Float1, Float2, Float3, Int, share, whole
 from pulse_pyro.errors import DataError, ModelError
@@ -38,6 +37,14 @@ class Directions(Protocol):
     def counts(self) -> Int:
         """(w_dim,) number of directions of each W; all 0: the law has no posterior spread."""
 
+    @property
+    def law(self) -> FittedLaw:
+        """Whose they are."""
+
+    @property
+    def sizes(self) -> Float1:
+        """||c||^2 of posterior draws along the directions, over all W."""
+
     def at(self, x: Float2) -> Float3:
         """Return psi, (n, w_dim, q), at rows x (n, p) of the law's inputs."""
 
@@ -50,10 +57,13 @@ class LinearDirections:
     """psi = L'(1, x) with L L' the posterior covariance of the coefficients: nothing is left out.
 
     root : (w_dim, 1 + p, q), for raw W and the law's own units of x, 0 beyond a W's own number.
+    sizes : (M,) ||c||^2 of each draw, over all W. As many draws as coefficients, at least, are
+    needed to know the covariance: directions that fewer do not span are missing.
     """
 
     law: FittedLaw
     root: Float3
+    sizes: Float1
 
     @property
     def counts(self) -> Int:
@@ -89,6 +99,12 @@ class DrawDirections:
     others: Int
     coef: Float3
     critical: Float1
+
+    @property
+    def sizes(self) -> Float1:
+        """||c||^2 of each of the other draws, over all W."""
+        found: Float1 = (self.coef**2).sum((0, 1))
+        return found
 
     @property
     def counts(self) -> Int:
@@ -136,7 +152,11 @@ def directions(
     if isinstance(kernel, LinearKernel):
         scale = law.scaler.w_scale
         root = np.stack([_root(kernel.coef[:, :, j]) * scale[j] for j in range(len(scale))])
-        return LinearDirections(law, root[..., : int((root != 0).any(1).sum(1).max())])
+        root = root[..., : int((root != 0).any(1).sum(1).max())]
+        apart = (kernel.coef - kernel.mean_coef) * scale
+        back = np.linalg.pinv(root, rcond=1e-10)
+        sizes = (np.einsum("mpw,wqp->mwq", apart, back) ** 2).sum((1, 2))
+        return LinearDirections(law, root, sizes)
     order = stream(seed, "directions").permutation(kernel.count)
     half = min(draws, kernel.count // 2)
     index, others = order[:half], order[half : 2 * half]
@@ -173,21 +193,25 @@ def directions(
 def augmented_bound(theta_bound: float, found: Directions, *, delta: float = 0.05) -> float:
     """Bound the augmented parameter (theta, theta_j c_k), given ||theta|| <= theta_bound.
 
-    With c standard normal a posteriori, ||c||^2 over all W is below its chi-square quantile, so
-    ||(theta, theta c)|| <= S sqrt(1 + chi2_q(1 - delta)) with probability 1 - delta, q directions
-    in all. Cautious where each feature involves one W only.
+    ||(theta, theta c)|| <= S sqrt(1 + ||c||^2), and ||c||^2 over all W is below its quantile among
+    the posterior's own draws with probability 1 - delta. Cautious where each feature involves one
+    W only.
     """
     share(delta, "augmented_bound: delta")
-    counts = found.counts
-    if not counts.any():
-        return float(theta_bound)
-    largest = stats.chi2.isf(delta, int(counts.sum()))
-    return float(theta_bound * np.sqrt(1.0 + largest))
+    sizes = np.sort(found.sizes)
+    rank = min(int(np.ceil((1.0 - delta) * (len(sizes) + 1))), len(sizes)) - 1
+    return float(theta_bound * np.sqrt(1.0 + sizes[rank]))
 
 
 def _reference(law: FittedLaw, reference: Float3, seed: int) -> Float2:
     """Return complete input rows of the reference contexts, a random choice if there are many."""
-    x = law.summary(np.asarray(reference, np.float64))
+    s = np.asarray(getattr(reference, "s", reference), np.float64)  # an archive has its S
+    if s.ndim != 3 or s.shape[-1] != len(law.s_names):
+        raise DataError(
+            f"directions: reference must be (batch, time, {len(law.s_names)}) with columns "
+            f"{law.s_names}, such as archive.s, but its shape is {s.shape}."
+        )
+    x = law.summary(s)
     rows = x.reshape(-1, x.shape[-1])
     rows = rows[np.isfinite(rows).all(1)]
     if not len(rows):

@@ -10,7 +10,7 @@ from pulse_pyro.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.policies import kernels
 from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, State, check_size, init, run_kernel
 from pulse_pyro.policies.refine import NOTHING, Extra
-from pulse_pyro.radius import CORRECTED, GIVEN, SAMPLED, Radius
+from pulse_pyro.radius import CORRECTED, GIVEN, SAMPLED, Radius, check_dim
 from pulse_pyro.seeds import stream
 
 
@@ -40,6 +40,7 @@ def play_horizon(
     if np.isinf(reward).any():
         raise RewardError("play_horizon: a reward is infinite; use NaN for a reward that is lost.")
     runs, horizon, arms, dim = x.shape
+    check_dim(radius, dim)
     sensitive = isinstance(error, Sensitivity)
     bound = NO_ERROR
     if error is not None and not isinstance(error, Sensitivity):

@@ -73,7 +73,7 @@ def autoregression(
     return made
 
 
-class Filtered(NamedTuple):
+class Played(NamedTuple):
     """What the oracle did.
 
     action : (run, time). z : (run, time) E[z_t | earlier rewards], before R_t.
@@ -88,7 +88,7 @@ class Filtered(NamedTuple):
 def kalman(
     reward: Float3, latent: Autoregression, *, mu: ArrayLike, beta: ArrayLike, reward_sd: float,
     offset: Float2 | None = None,
-) -> Filtered:  # fmt: skip
+) -> Played:  # fmt: skip
     """Play the Kalman oracle.
 
     Parameters
@@ -129,7 +129,7 @@ def kalman(
         state = (state + gain * told[:, None]) @ step.T
         spread = spread - surprise[:, None, None] * gain[:, :, None] * gain[:, None, :]
         spread = step @ spread @ step.T + np.diag(shock)
-    return Filtered(action, z, variance)
+    return Played(action, z, variance)
 
 
 def _learn(spread: Float3, slope: Float1, noise: float) -> tuple[Float2, Float1]:

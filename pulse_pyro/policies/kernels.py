@@ -22,7 +22,7 @@ from pulse_pyro.policies.steps import (
     draw,
     reach_of,
 )
-from pulse_pyro.radius import BIAS, GIVEN, OPTIMISTIC, RIDGE, SAMPLED, WEIGHT, sqrt_gamma
+from pulse_pyro.radius import BIAS, GIVEN, OPTIMISTIC, RIDGE, SAMPLED, WEIGHT, bias_part, sqrt_gamma
 
 REFRESH = 1024  # rewards between re-factorisations of the inverse
 
@@ -48,10 +48,16 @@ def _gather(
 def _refactor(
     precision: Float2, inverse: Float2, b: Float1, theta: Float1, ridge: float
 ) -> tuple[float, float]:
-    """Recompute inverse and theta from Sigma; return (logdet, relative drift of the inverse)."""
+    """Recompute inverse and theta from Sigma; return (logdet, relative drift of the inverse).
+
+    A Sigma that rounding has made singular is left alone: logdet NaN, drift infinite.
+    """
     d = b.shape[0]
-    factor = np.linalg.cholesky(precision)
-    fresh = np.linalg.inv(precision)
+    try:
+        factor = np.linalg.cholesky(precision)
+        fresh = np.linalg.inv(precision)
+    except Exception:  # the only form of except that is compiled
+        return math.nan, math.inf
     gap, size, logdet = 0.0, 0.0, 0.0
     for i in range(d):
         logdet += 2.0 * math.log(factor[i, i])
@@ -107,7 +113,7 @@ def play(
                 else:
                     a = choose(iv, th, x, r, t, allowed, root)
             elif refined:
-                bias = root - sqrt_gamma(kind, params, d, ridge, n, logdet, 0.0, 0.0)
+                bias = bias_part(params, e2, tri) if n > 0 else 0.0
                 arm_errors(iv, th, root, params[0], error, extra, r, t, e_now)
                 a = choose_refined(
                     iv, th, x, r, t, allowed, params, root, bias, ridge, e_now, extra, n
@@ -152,7 +158,8 @@ def play(
             if n % REFRESH == 0:
                 _gather(pr, br, y, reward, action, counts, r, gathered, t + 1)
                 gathered = t + 1
-                logdet, drift = _refactor(pr, iv, br, th, ridge)
+                found, drift = _refactor(pr, iv, br, th, ridge)
+                logdet = found if math.isfinite(found) else logdet
                 sums[r, 4] = max(drift, sums[r, 4])
         _gather(pr, br, y, reward, action, counts, r, gathered, horizon)
         sums[r, 0], sums[r, 1], sums[r, 2], sums[r, 3] = n, logdet, e2, tri

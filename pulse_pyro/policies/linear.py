@@ -76,6 +76,10 @@ class Decision(NamedTuple):
     action : chosen arm. x : (d,) its scored features. mean, width : (K,) theta_hat' x and
     ||x||_{Sigma^{-1}} of each arm, NaN where not allowed. gamma : gamma_{t-1}. error : bound e_t
     on |theta*'(phibar - phihat)| for the chosen arm. id : issued by a policy, -1 outside one.
+    weight : of a robust rule: the round will count min(1, weight / u).
+
+    The arm with the largest mean + sqrt(gamma) width was chosen, unless the rule is refined (its
+    bonuses are each arm's own, and smaller) or draws theta.
     """
 
     action: Int | int
@@ -85,12 +89,13 @@ class Decision(NamedTuple):
     gamma: Float | float
     error: Float | float
     id: int = -1
+    weight: float = math.inf
 
 
 def init(dim: int, ridge: float, batch: tuple[int, ...] = ()) -> State:
     """Return the state before any reward: Sigma_0 = ridge * I; batch is () or (runs,)."""
     whole(dim, "init: dim", 1)
-    positive(ridge, "init: ridge")
+    ridge = positive(ridge, "ridge")
     if len(batch) > 1:
         raise SettingError(f"init: batch must be () or (runs,), but {batch} came.")
     eye = np.tile(np.eye(dim), (*batch, 1, 1))
@@ -144,17 +149,17 @@ def decide(
     if mask.size:
         mean[~mask[:, 0]] = width[~mask[:, 0]] = np.nan
     out = (action, chosen, mean, width, root**2, errors[np.arange(lead), action])
-    return Decision._make((*(o[0] for o in out), -1)) if single else Decision(*out)
+    if single:
+        return Decision._make((*(o[0] for o in out), -1, radius.weight))
+    return Decision(*out, weight=radius.weight)
 
 
 def update(
-    state: State, decision: Decision, reward: ArrayLike, error: ArrayLike | None = None,
-    weight: float = math.inf,
-) -> State:  # fmt: skip
+    state: State, decision: Decision, reward: ArrayLike, error: ArrayLike | None = None
+) -> State:
     """Return the state after a reward; scalar, or (runs,) for a batched state.
 
-    ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later);
-    ``weight`` is that of a robust radius: the round counts min(1, weight / u).
+    ``error`` replaces the bound carried by the decision (e.g. 0 when W was revealed later).
     """
     lead, dim = _lead(state), state.b.shape[-1]
     rewards = _column(reward, lead)
@@ -175,7 +180,7 @@ def update(
     check_size(x, state.ridge, "update")
     x = x.reshape(lead, 1, 1, dim)
     new = state.copy()
-    run_kernel(_batched(new), x, rewards, errors, NO_MASK, replace(GREEDY, weight=weight))
+    run_kernel(_batched(new), x, rewards, errors, NO_MASK, replace(GREEDY, weight=decision.weight))
     return new
 
 

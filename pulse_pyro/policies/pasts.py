@@ -10,6 +10,7 @@ from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.follow import Follower, OnlineLaw
 from pulse_pyro.laws.growing import GrowingArchive
+from pulse_pyro.policies.asked import labelled
 
 
 class Pasts:
@@ -63,14 +64,7 @@ class Pasts:
         return units
 
     def _row(self, seen: Any) -> Float:
-        labels = getattr(seen, "index", None) if hasattr(seen, "iloc") else None
-        if labels is not None and set(labels) != set(self.names):
-            raise DataError(f"act: s is labelled {list(labels)}, but the law needs {self.names}.")
-        try:
-            row = seen.loc[list(self.names)] if labels is not None else seen
-            s = np.asarray(row, dtype=np.float64)
-        except (TypeError, ValueError) as cause:
-            raise DataError(f"act: s must hold numbers for {self.names}: {cause}.") from cause
+        s = labelled(seen, self.names, "act: s")
         wanted = len(self.names)
         if s.shape not in ((wanted,), (self.arms, wanted)):
             raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulse_pyro.arrays import whole
-from pulse_pyro.calibration.online import OnlineErrors, check_errors
+from pulse_pyro.calibration.online import OnlineErrors, check_errors, check_size_of_theta
 from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.follow import OnlineLaw
@@ -57,6 +57,7 @@ class PulseUCB(Streaming):
         draws = whole(size, "PulseUCB: size", 2)
         if errors is not None:
             check_errors(errors, law, features, draws, archive is not None)
+            check_size_of_theta(errors, radius)
         if archive is not None and archive.fitted is not law:
             raise SettingError("PulseUCB: the growing archive was made with another law.")
         super().__init__(Imputed(law, features, draws, seed), radius, ridge, errors, archive)

@@ -23,18 +23,20 @@ from pulse_pyro.radius import Radius, corrected, paper
 
 def robust(
     *, sigma: float, budget: float, dim: int, delta: float = 0.05, theta_bound: float = 1.0,
-    alpha: float | None = None,
+    alpha: float | None = None, told: bool = False,
 ) -> Radius:  # fmt: skip
     """Return the rule of robust PULSE-UCB.
 
     Parameters
     ----------
     sigma, delta, theta_bound : as in :func:`corrected`.
-    budget : C >= sum of e_t over all rounds that will be learned from, e.g. the horizon times the
-        mean of ``Calibration.reward_error`` over contexts like those to come, plus a margin; the
-        running sums above are used where they are smaller. Rounds beyond the budget void the third
-        bound, and then only if the other two are larger.
+    budget : C >= sum of |theta*'(phibar - phihat)| over all rounds that will be learned from, e.g.
+        the horizon times the mean of ``Calibration.reward_error`` over contexts like those to come,
+        plus a margin. Nothing checks it. Large budgets make every round count little: from about
+        sigma sqrt(d T) on it hardly learns, and ``corrected`` is the better rule.
     dim : d, number of scored features. alpha : weight scale, sigma sqrt(d) / C by default.
+    told : whether e_t are handed to the policy, of every round; B_t is then the smallest of the
+        three bounds above, else alpha C.
 
     The paper's own form uses alpha = sqrt(d) / C without the noise scale and sum sqrt(D) with a
     factor missing; see :func:`robust_paper`.
@@ -44,7 +46,7 @@ def robust(
     scale = positive(sigma, "robust: sigma")
     plain = corrected(sigma=scale, delta=delta, theta_bound=theta_bound)
     weight = positive(scale * math.sqrt(d) / total if alpha is None else alpha, "robust: alpha")
-    return replace(plain, name="robust", weight=weight, cap=weight * total)
+    return replace(plain, name="robust", weight=weight, cap=weight * total, dim=d, told=told)
 
 
 def robust_paper(
@@ -55,6 +57,7 @@ def robust_paper(
     gamma^(0) is :func:`paper` without errors. Kept to reproduce; its proof has gaps.
     """
     total = positive(budget, "robust_paper: budget")
-    weight = math.sqrt(whole(dim, "robust_paper: dim", 1)) / total
+    d = whole(dim, "robust_paper: dim", 1)
+    weight = math.sqrt(d) / total
     plain = paper(noise_sd=noise_sd, feature_bound=feature_bound, delta=delta)
-    return replace(plain, name="robust_paper", weight=weight, cap=weight * total)
+    return replace(plain, name="robust_paper", weight=weight, cap=weight * total, dim=d)

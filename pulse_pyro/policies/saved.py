@@ -13,6 +13,7 @@ from pulse_pyro.arrays import Array, Float
 from pulse_pyro.errors import BundleError
 from pulse_pyro.laws.follow import OnlineLaw
 from pulse_pyro.laws.growing import GrowingArchive
+from pulse_pyro.laws.law import Law
 from pulse_pyro.policies.adaptive import Adapted
 from pulse_pyro.policies.asked import Open
 from pulse_pyro.policies.imputed import Imputed
@@ -76,6 +77,8 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
     features, radius, ridge and errors; any difference that can be told is refused, and nothing is
     changed. Phi is compared at a few contexts.
     """
+    if not isinstance(path, str | Path):
+        raise BundleError(f"load_policy(path, policy): the path came as {type(path).__name__}.")
     manifest, arrays = read_sealed(path, "policy", FORMAT)
     used = isinstance(policy, Streaming) and (policy._issued or policy._pasts.units)
     grown = isinstance(policy, Streaming) and policy.archive and not policy.archive.fresh
@@ -86,9 +89,13 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
     mine = _who(policy)
     for name, value in mine.items():
         if manifest[name] != value:
+            saved = manifest[name]
+            if isinstance(saved, dict) and isinstance(value, dict):
+                odd = [key for key in value if saved.get(key) != value[key]]
+                saved, value = ({key: each.get(key) for key in odd} for each in (saved, value))
             raise BundleError(
-                f"load_policy: {path} was saved with {name} {manifest[name]!r}, but the policy "
-                f"passed has {value!r}."
+                f"load_policy: {path} was saved with {name} {saved}, but the policy passed has "
+                f"{value}."
             )
     came, kept = _probe(policy).ravel(), np.array(manifest["probe"])
     if not np.allclose(came, kept, rtol=1e-9, atol=0.0, equal_nan=True):
@@ -151,9 +158,12 @@ def _who(policy: Streaming) -> dict[str, Any]:
     }
 
 
-def _archive(archive: GrowingArchive) -> list[str]:
-    law = getattr(archive.law, "family", None) or archive.law
-    return [str(archive.every), str(archive.seed), repr(archive.inference), repr(law)]
+def _archive(archive: GrowingArchive) -> dict[str, Any]:
+    law, how = archive.law, repr(archive.inference)
+    about = law.label if isinstance(law, Law) else repr(law)
+    if isinstance(law, Law) and law.family is not None:
+        about = repr(law.family.spec())
+    return {"every": archive.every, "seed": archive.seed, "inference": how, "law": about}
 
 
 def _first_law(policy: Streaming) -> OnlineLaw:

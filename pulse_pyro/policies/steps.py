@@ -138,8 +138,9 @@ def draw(
     inverse: Float2, theta: Float1, noise: Float, r: int, t: int, scale: float, out: Float1
 ) -> None:
     """Draw theta ~ N(theta_hat, scale^2 Sigma^{-1}) from standard normal noise."""
-    factor = np.linalg.cholesky(inverse)
+    values, vectors = np.linalg.eigh(inverse)
+    factor = vectors * np.sqrt(np.maximum(values, 0.0))  # a Cholesky factor may not exist
     for i in range(theta.shape[0]):
         out[i] = theta[i]
-        for j in range(i + 1):
+        for j in range(theta.shape[0]):
             out[i] += scale * factor[i, j] * noise[r, t, j]

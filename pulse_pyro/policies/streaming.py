@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Float, Float1
-from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors
+from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors, check_refit
 from pulse_pyro.calibration.sensitivity import Sensitivity
-from pulse_pyro.errors import FeatureError, PulseError, SettingError
+from pulse_pyro.errors import FeatureError, PulseError, RewardError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.follow import Follower, OnlineLaw
@@ -25,6 +25,7 @@ from pulse_pyro.policies.asked import (
     finite_reward,
     full_row,
     refusal,
+    unknown_error,
 )
 from pulse_pyro.policies.imputed import Scorer
 from pulse_pyro.policies.linear import (
@@ -39,7 +40,7 @@ from pulse_pyro.policies.linear import (
 )
 from pulse_pyro.policies.pasts import Pasts
 from pulse_pyro.policies.refine import NOTHING, Extra
-from pulse_pyro.radius import CORRECTED, SAMPLED, WEIGHT, Radius
+from pulse_pyro.radius import CORRECTED, SAMPLED, WEIGHT, Radius, check_dim
 from pulse_pyro.seeds import stream
 
 
@@ -64,6 +65,9 @@ class Streaming:
             raise SettingError(f"SensitiveErrors need the corrected radius, not {radius!r}.")
         self.scorer, self.radius, self.errors, self.archive = scorer, radius, errors, archive
         arms, dim = scorer.features.actions, len(scorer.names)
+        check_dim(radius, dim)
+        if archive is not None:
+            archive.claim()
         self._state = init(dim, ridge, (1,))
         self._params = radius.array
         self._learn_params = GREEDY.array
@@ -123,8 +127,10 @@ class Streaming:
 
         Parameters
         ----------
-        s : (s_dim,) what is seen now, NaN = not seen; or (K, s_dim), one context per arm.
-        unit : whose time goes on by one step; pasts of different units are kept apart.
+        s : (s_dim,) what is seen now, NaN = not seen; or (K, s_dim), one context per arm. A Series
+            or a dict is read by its labels.
+        unit : whose time goes on by one step; pasts of different units are kept apart. A time step
+            that was missed counts too: ``observe`` it with NaN.
         allowed : (K,) arms that may be played; all by default.
         error : e_{t,a}, scalar or (K,): bound on |theta*'(phibar - phihat)|; by default what the
             policy's own source of errors says, 0 without one.
@@ -137,11 +143,13 @@ class Streaming:
         given = None if error is None else error_bound(error, count)
         past, row = self._take_in(s, str(unit))
         arms = self._arms if allowed is None else [int(a) for a in np.flatnonzero(mask)]
-        x = self._x
+        x, noise = self._x, self._draw_noise()  # drawn even if the round is refused
         own = self.scorer.fill(past, arms, x)
-        bound, extra = self._errors_now(past, arms, own if given is None else given)
-        if self.radius.kind == SAMPLED:
-            extra = extra._replace(noise=self._noise.standard_normal((1, 1, x.shape[3])))
+        if not np.isfinite(x[0, 0, arms]).all():
+            raise refusal(self.scorer.names, x, arms, unit)
+        bound, extra = self._errors_now(past, arms, own if given is None else given, unit)
+        if noise is not None:
+            extra = extra._replace(noise=noise)
         plain = self.radius.plain and extra is self._extra
         kernels.play(
             x, self._unknown, bound, mask, None if plain else extra, self.radius.kind, self._params,
@@ -155,7 +163,10 @@ class Streaming:
         if allowed is not None:
             mean[~mask[0]] = width[~mask[0]] = np.nan
         gamma = float(self._root[0, 0]) ** 2
-        e = float(bound[0, 0, action]) if plain and bound.size else float(extra.spent[0, 0])
+        if plain:
+            e = float(bound[0, 0, action]) if bound.size else 0.0
+        else:
+            e = float(extra.spent[0, 0])
         scored = x[0, 0, action].copy()
         if not scored.dot(scored) <= TOO_LARGE**2 * self._state.ridge:
             check_size(scored, self._state.ridge, "act")
@@ -193,8 +204,6 @@ class Streaming:
                 )
             check_size(x, self._state.ridge, "learn")
             x.flags.writeable = False
-            if self.archive is not None:
-                self.archive.reveal(found.unit, found.row, row[0])
         self._reward[:], self._error[:] = value, e
         memory = self._memory()
         kernels.play(
@@ -203,6 +212,8 @@ class Streaming:
             self._learn_params, self._state.ridge, *self._state[:5], self._action, self._root,
         )  # fmt: skip
         del self._open[key]
+        if self.archive is not None and w is not None:
+            self.archive.reveal(found.unit, found.row, row[0])
         if self.archive is not None and self.archive.due:
             try:
                 law = self.archive.refit()
@@ -213,6 +224,8 @@ class Streaming:
 
     def swap_law(self, law: FittedLaw) -> None:
         """Go on with another law of the same columns and summary; nothing learned is lost."""
+        if self.errors is not None:
+            check_refit(self.errors)
         fresh = self._pasts.followed_by(law, self.archive)
         self.scorer.swap(law)
         self._pasts.law, self._pasts.units = law, fresh
@@ -220,7 +233,15 @@ class Streaming:
     def forget(self, decisions: Iterable[Decision | int]) -> None:
         """Drop open decisions whose reward will never come."""
         for decision in decisions:
-            self._open.pop(decision.id if isinstance(decision, Decision) else int(decision), None)
+            key = decision.id if isinstance(decision, Decision) else int(decision)
+            if not 0 <= key < self._issued:
+                raise RewardError(f"forget: decision {key} was never issued by this policy.")
+            self._open.pop(key, None)
+
+    def _draw_noise(self) -> Float | None:
+        if self.radius.kind != SAMPLED:
+            return None
+        return self._noise.standard_normal((1, 1, self._x.shape[3]))
 
     def _take_in(self, s: ArrayLike, unit: str) -> tuple[list[Follower], int]:
         if self.archive is None:
@@ -231,32 +252,25 @@ class Streaming:
         return past, self.archive.see(unit, past[0].now)
 
     def _errors_now(
-        self, past: list[Follower], arms: list[int], given: Float1 | None
+        self, past: list[Follower], arms: list[int], given: Float1 | None, unit: str
     ) -> tuple[Float, Extra]:
         """Return e_{t,a} as the kernel wants it, and what goes with it."""
         if given is None and self.errors is not None:
             found = self.errors.at(past)
             if isinstance(found, Sensitivity):
-                return NO_ERROR, self._sensitive(found)
+                return NO_ERROR, self._sensitive(found, unit)
             given = found
         if given is None:
             return NO_ERROR, self._extra
         bound = np.zeros((1, 1, len(self._arms)))
         bound[0, 0, arms] = given[arms]
         if not np.isfinite(bound).all():
-            raise FeatureError(
-                "act: this round is refused: the error of its imputation is not known, because an "
-                "input of the law is not seen; pass error= to play it all the same. S_t was taken "
-                "in, do not pass it again."
-            )
+            raise unknown_error(unit)
         return bound, self._extra
 
-    def _sensitive(self, found: Sensitivity) -> Extra:
+    def _sensitive(self, found: Sensitivity, unit: str) -> Extra:
         if not (np.isfinite(found.eps).all() and np.isfinite(found.slopes).all()):
-            raise FeatureError(
-                "act: this round is refused: the error of its imputation is not known, because an "
-                "input of the law is not seen. S_t was taken in, do not pass it again."
-            )
+            raise unknown_error(unit)
         same = found.slopes.shape == self._slopes.shape and np.allclose(
             found.slopes, self._slopes, rtol=1e-9, atol=0.0
         )
