@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time as clock
 from collections.abc import Sequence
@@ -11,13 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulse_pyro import __version__
-from pulse_pyro.errors import DataError, PulseError, SettingError, nearest
+from pulse_pyro.errors import PulseError, SettingError, nearest
 
 if TYPE_CHECKING:
-    from pulse_pyro.experiments.runner import Result
+    from pulse_pyro.experiments.result import Result
     from pulse_pyro.history import History
+    from pulse_pyro.parallel import Engine
 
-NAMES = ("comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0", "sweep-points")
+NAMES = (
+    "comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0", "sweep-points",
+    "smoothness", "masking", "shift-variance", "shift-rotation", "shift-translation",
+    "shift-deformation", "lower-bound",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     again.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all (the default)")
     again.add_argument("--runs", type=int, default=None, help="runs per setting (as published)")
-    again.add_argument("--out", type=Path, default=None, help="folder for results and figures")
+    again.add_argument("--engine", choices=("local", "dask"), default="local", help="where to run")
+    again.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
+    again.add_argument("--address", default=None, help="of a Dask scheduler (starts one without)")
+    again.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
     again.set_defaults(run=_reproduce)
     known = verbs.add_parser("models", help="list the laws: built in, and files of a folder")
     known.add_argument("folder", nargs="?", type=Path, default=Path("models"))
@@ -66,9 +75,13 @@ def _parser() -> argparse.ArgumentParser:
                        ("missing", "columns, a,b,c")):  # fmt: skip
         check.add_argument(f"--{name}", metavar="NAME", help=f"{what} of the CSV")
     check.set_defaults(run=_check)
+    ahead = verbs.add_parser("plan", help="how much history until imputation costs less than noise")
+    ahead.add_argument("study", type=Path, metavar="STUDY.toml")
+    ahead.add_argument("--out", type=Path, default=None, help="folder for plan.json and plan.svg")
+    ahead.set_defaults(run=_plan)
     for verb in (demo, again):
         verb.add_argument("--seed", type=int, default=0)
-    for verb in (demo, again, known, new, check):
+    for verb in (demo, again, known, new, check, ahead):
         verb.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
@@ -100,19 +113,35 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         if name not in NAMES:
             raise SettingError(f"reproduce: there is no experiment {name!r}{nearest(name, NAMES)}")
     from pulse_pyro.experiments import EXPERIMENTS
-    from pulse_pyro.experiments.runner import run_experiment
+    from pulse_pyro.experiments.runner import run_experiments
+    from pulse_pyro.reproduction import verdict_of, write_reproduction
 
-    if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    for name in chosen:
-        result = run_experiment(EXPERIMENTS[name], runs=arguments.runs, seed=arguments.seed)
-        if arguments.json:
-            print(json.dumps(result.to_json()))
-        else:
-            _print(result)
-        if arguments.out is not None:
-            _write(result, arguments.out)
+    arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    start = clock.perf_counter()
+    results = run_experiments(
+        [EXPERIMENTS[name] for name in chosen], runs=arguments.runs, seed=arguments.seed,
+        engine=_engine(arguments),
+    )  # fmt: skip
+    page = write_reproduction(results, arguments.out)
+    if arguments.json:
+        print(*(json.dumps(result.to_json()) for result in results), sep="\n")
+        return 0
+    for result in results:
+        _print(result)
+    print(f"{verdict_of(results)}\nPage: {page} ({clock.perf_counter() - start:.0f} s)")
     return 0
+
+
+def _engine(arguments: argparse.Namespace) -> Engine:
+    from pulse_pyro.parallel import Dask, Local
+
+    if arguments.engine == "dask":
+        if arguments.workers is not None:
+            raise SettingError("reproduce: --workers is for --engine local; a cluster has its own.")
+        return Dask(arguments.address)
+    if arguments.address is not None:
+        raise SettingError("reproduce: --address is for --engine dask.")
+    return Local(arguments.workers or os.cpu_count() or 1)
 
 
 def _models(arguments: argparse.Namespace) -> int:
@@ -155,18 +184,34 @@ def _archive(arguments: argparse.Namespace) -> History | None:
         return None
     if not all(columns):
         raise SettingError("check: --data needs --unit, --time, --observed and --missing.")
-    import pandas as pd
-
+    from pulse_pyro.frames import read_frame
     from pulse_pyro.history import History
 
-    try:
-        frame = pd.read_csv(arguments.data)
-    except (ValueError, UnicodeDecodeError) as cause:
-        raise DataError(f"check: {arguments.data} cannot be read as CSV: {cause}.") from cause
     unit, time, observed, missing = columns
     return History.from_frame(
-        frame, unit=unit, time=time, observed=observed.split(","), missing=missing.split(",")
-    )
+        read_frame(arguments.data, dates=time), unit=unit, time=time,
+        observed=observed.split(","), missing=missing.split(","),
+    )  # fmt: skip
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.planning.planner import plan_study
+
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    found = plan_study(arguments.study)
+    if arguments.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(found, "", found.table.to_string(index=False, float_format="{:.4g}".format), sep="\n")
+    if arguments.out is not None:
+        from pulse_pyro.files import write_whole
+        from pulse_pyro.report import figure_svg
+
+        write_whole(arguments.out / "plan.json", json.dumps(found.to_json(), indent=1))
+        write_whole(arguments.out / "plan.svg", figure_svg(found.plot(), "plan", found.verdict))
+        print(f"written: {arguments.out / 'plan'}.json, .svg", file=sys.stderr)
+    return 0
 
 
 def _print(result: Result) -> None:
@@ -176,18 +221,6 @@ def _print(result: Result) -> None:
                "published": "{:.1f}", "ratio": "{:.2f}"}  # fmt: skip
     formats = {name: style.format for name, style in columns.items()}
     print(shown.to_string(index=False, formatters=formats, na_rep="", max_colwidth=None), "\n")
-
-
-def _write(result: Result, folder: Path) -> None:
-    from pulse_pyro.files import write_whole
-    from pulse_pyro.plots import regret_curves, sweep
-    from pulse_pyro.report import figure_svg
-
-    single = len(result.curves) == 1
-    ax = regret_curves(next(iter(result.curves.values()))) if single else sweep(result)
-    write_whole(folder / f"{result.name}.json", json.dumps(result.to_json(), indent=1))
-    write_whole(folder / f"{result.name}.svg", figure_svg(ax, result.name, result.title))
-    print(f"written: {folder / result.name}.json, .svg", file=sys.stderr)
 
 
 if __name__ == "__main__":

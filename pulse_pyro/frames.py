@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,32 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 Grid = tuple[Float3, Float3, Bool, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def read_frame(path: str | Path, *, dates: str | None = None) -> DataFrame:
+    """Read a table from CSV or, by its ending, Parquet; text in the column ``dates`` as dates."""
+    import pandas as pd
+
+    file = Path(path)
+    parquet = file.suffix.lower() in (".parquet", ".pq")
+    try:
+        frame = pd.read_parquet(file) if parquet else pd.read_csv(file)
+    except ImportError as cause:
+        raise DataError(
+            f"{file}: reading Parquet needs pyarrow; pip install pyarrow, or save it as CSV."
+        ) from cause
+    except (ValueError, UnicodeDecodeError) as cause:  # pyarrow's and pandas' own are ValueErrors
+        kind = "Parquet" if parquet else "CSV"
+        raise DataError(f"{file} cannot be read as {kind}: {cause}.") from cause
+    if dates in frame.columns and not pd.api.types.is_numeric_dtype(frame[dates]):
+        try:
+            frame[dates] = pd.to_datetime(frame[dates], format="ISO8601")
+        except (ValueError, TypeError) as cause:
+            raise DataError(
+                f"{file}: column {dates!r} holds neither whole numbers nor dates like 2024-05-31: "
+                f"{cause}."
+            ) from cause
+    return frame
 
 
 def grid_from_frame(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from pulse_pyro.calibration.calibration import Calibration
-    from pulse_pyro.experiments.runner import Result
     from pulse_pyro.history import History
     from pulse_pyro.laws.fitted import FittedLaw
+    from pulse_pyro.planning.plans import Plan
     from pulse_pyro.ranks import Sbc
     from pulse_pyro.simulation.run import Run
 
@@ -33,51 +34,36 @@ def axis(ax: Axes | None, width: float = 6.4, height: float = 3.8) -> Axes:
     return made
 
 
-def _tidy(ax: Axes, x: str, y: str, title: str) -> Axes:
+def tidy(ax: Axes, x: str, y: str, title: str) -> Axes:
+    """Name the axes and the figure; take away what says nothing."""
     ax.set(xlabel=x, ylabel=y)
     ax.set_title(title, loc="left", fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
-def regret_curves(run: Run, ax: Axes | None = None) -> Axes:
-    """Draw mean cumulative regret of each agent, with a band of one standard error over runs."""
+def regret_curves(run: Run, ax: Axes | None = None, names: Sequence[str] | None = None) -> Axes:
+    """Draw mean cumulative regret of each agent, with a band of one standard error over runs.
+
+    names : which agents, all of them by default; an agent's colour is that of its place here, so
+    that figures drawn with the same names match.
+    """
     ax = axis(ax)
-    steps = np.arange(1, run.regret.shape[-1] + 1)
-    runs = run.regret.shape[1]
-    for i, name in enumerate(run.names):
-        mean = run.regret[i].mean(0)
+    listed = list(run.names if names is None else names)
+    shown = [name for name in listed if name in run.names]
+    steps, (_, runs, _) = np.arange(1, run.regret.shape[-1] + 1), run.regret.shape
+    for name in shown:
+        mean, i = run.of(name).mean(0), listed.index(name)
         colour = COLOURS[i % len(COLOURS)]
         ax.plot(steps, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
         if runs > 1:
-            se = run.regret[i].std(0, ddof=1) / np.sqrt(runs)
+            se = run.of(name).std(0, ddof=1) / np.sqrt(runs)
             ax.fill_between(steps, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
-    top = np.sort(run.regret[..., -1].mean(1))
+    top = np.sort([run.of(name)[:, -1].mean() for name in shown])
     if len(top) > 1 and top[-1] > 8 * max(top[len(top) // 2], 1e-12):
         ax.set_yscale("symlog", linthresh=max(float(top[len(top) // 2]), 1.0))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return _tidy(ax, "round", "cumulative regret", f"Mean of {runs} runs, band = 1 standard error")
-
-
-def sweep(result: Result, ax: Axes | None = None) -> Axes:
-    """Draw final regret against the setting, one line per agent, published figures as crosses."""
-    ax = axis(ax)
-    table = result.table
-    labels = list(dict.fromkeys(table["setting"]))
-    at = np.arange(len(labels))
-    for i, (agent, rows) in enumerate(table.groupby("agent", sort=False)):
-        colour = COLOURS[i % len(COLOURS)]
-        line = STYLES[i % len(STYLES)]
-        ax.errorbar(at, rows["regret"], rows["se"], color=colour, linestyle=line, marker="o",
-                    markersize=3.5, capsize=2, label=str(agent))  # fmt: skip
-        printed = rows["published"].to_numpy(dtype=np.float64)
-        ax.plot(at, printed, color=colour, marker="x", markersize=8, linestyle="none")
-    ax.set_yscale("symlog", linthresh=1.0)
-    ax.set_xticks(at, labels)
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return _tidy(
-        ax, "", "final regret", "Dots: measured, bar = 1 standard error; crosses: published"
-    )
+    return tidy(ax, "round", "cumulative regret", f"Mean of {runs} runs, band = 1 standard error")
 
 
 def law_track(fitted: FittedLaw, history: History, draws: Float1, ax: Axes | None = None) -> Axes:
@@ -92,7 +78,7 @@ def law_track(fitted: FittedLaw, history: History, draws: Float1, ax: Axes | Non
     ax.plot(steps, history.w[0, :, 0], ".", color=COLOURS[6], markersize=4, label="recorded")
     ax.legend(frameon=False, ncols=3, fontsize="small")
     title = f"Held-out unit {history.units[0]}: {history.w_names[0]}"
-    return _tidy(ax, "time", history.w_names[0], title)
+    return tidy(ax, "time", history.w_names[0], title)
 
 
 def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
@@ -126,7 +112,7 @@ def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None)
     across = part.band.x_names[0] if one else f"the law's expectation of {name}"
     up = f"expected {name}" if one else f"{name}: reference fit minus law"
     title = f"Band of {name}: {part.band.kind.replace('_', ' ')}, {part.band.units} units"
-    return _tidy(ax, across, up, title)
+    return tidy(ax, across, up, title)
 
 
 def budget_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
@@ -150,7 +136,7 @@ def budget_plot(calibration: Calibration, target: int = 0, ax: Axes | None = Non
     ax.legend(frameon=False, fontsize="small")
     name = part.band.y_names[target]
     across = part.band.x_names[0] if one else f"the law's expectation of {name}"
-    return _tidy(ax, across, f"bound on the error of E[{name}]",
+    return tidy(ax, across, f"bound on the error of E[{name}]",
                  f"Error budget, mean bound {np.sum(pieces, axis=0).mean():.3g}")  # fmt: skip
 
 
@@ -161,7 +147,7 @@ def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
     ax.stackplot(steps, *parts.T, labels=["ridge", "noise", "imputation (from D_t)"],
                  colors=[COLOURS[2], COLOURS[5], COLOURS[4]], alpha=0.8)  # fmt: skip
     ax.legend(frameon=False, fontsize="small", loc="lower right")
-    return _tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
+    return tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
 
 
 def _groups(values: Float1, count: int) -> Float1:
@@ -184,4 +170,51 @@ def rank_histogram(sbc: Sbc, parameter: str, ax: Axes | None = None) -> Axes:
     ax.set_xticks([0, bins / 2, bins], ["0", "50", "100"])
     ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25))
     p = sbc.p_values[sbc.names.index(parameter)]
-    return _tidy(ax, "rank of the truth among 99 draws", "archives", f"{parameter}: p = {p:.2g}")
+    return tidy(ax, "rank of the truth among 99 draws", "archives", f"{parameter}: p = {p:.2g}")
+
+
+def decay_plot(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Draw e and the root mean D over units, with fitted lines and bands, and where e meets e*.
+
+    Bars are one standard error over orderings; bands are the 95 % intervals of the lines.
+    """
+    from matplotlib.ticker import LogLocator
+
+    ax = axis(ax, 6.8, 4.2)
+    needed, now, far = plan.needed, float(plan.units), 30.0 * plan.units
+    ends = [n for n in needed if 0 < n <= far]
+    first = min([plan.decay.units[0], *ends]) / 1.3
+    grid = np.geomspace(first, max([2.0 * now, *(1.3 * n for n in ends)]), 200)
+    for decay, colour, style, mark, name in (
+        (plan.error_decay, COLOURS[0], "-", "o", "e, bound on the error of a reward"),
+        (plan.decay, COLOURS[1], "--", "s", "root mean D, bound on that of a feature"),
+    ):
+        low, middle, high = decay.at(grid)
+        label = f"{name}: n^{-decay.rate:.2f}"
+        ax.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
+        ax.plot(grid, middle, color=colour, linestyle=style, linewidth=1.2, label=label)
+        mean = decay.values.mean(0)
+        bar = decay.values.std(0, ddof=1) / np.sqrt(len(decay.values))
+        ax.errorbar(decay.units, mean, bar, color=colour, marker=mark, markersize=4.5, capsize=3,
+                    linestyle="none")  # fmt: skip
+    horizon = f"{plan.stakes.horizon:,}"
+    ax.axhline(plan.target, color=COLOURS[6], linewidth=0.9, linestyle=":",
+               label=f"e*: imputation = noise at T = {horizon}")  # fmt: skip
+    if needed.n <= far:
+        reach = np.clip([[needed.n - max(needed.low, grid[0])], [min(needed.high, grid[-1]) -
+                        needed.n]], 0.0, None)  # fmt: skip
+        ax.errorbar([needed.n], [plan.target], xerr=reach, color=COLOURS[6], marker="D",
+                    markersize=6, capsize=4, linestyle="none", zorder=5)  # fmt: skip
+        ax.annotate(f"{np.ceil(needed.n):,.0f} units", (needed.n, plan.target), xytext=(0, 9),
+                    textcoords="offset points", ha="center", fontsize="small")  # fmt: skip
+    ax.axvline(now, color="#999999", linewidth=0.8)
+    ax.set(xscale="log", yscale="log")
+    ticks = [*plan.decay.units, *(now * 2.0 ** np.arange(1, 7))]
+    ax.set_xticks(ticks, [f"{n:,.0f}" for n in ticks])
+    ax.set_xlim(grid[0], grid[-1])  # ticks widen the axis
+    ax.minorticks_off()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    title = f"{plan.answer.capitalize()} at T = {horizon}; bars: 1 se over orderings, bands: 95 %"
+    return tidy(ax, "units in the archive (grey: all there are)", "bound, log scale", title)

@@ -17,14 +17,12 @@ from pulse_pyro.arrays import Float1, Float2, positive, whole
 from pulse_pyro.errors import SettingError
 
 CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED = range(5)
-WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC, TOLD = range(3, 9)  # places in the compiled parameters
+WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC = range(3, 8)  # places in the compiled parameters
 
 
 @njit(cache=True, error_model="numpy")
 def bias_part(p: Float1, sum_e2: float, sum_tri: float) -> float:
-    """Return B_t of the corrected radius."""
-    if p[TOLD] == 0.0:
-        return p[CAP]
+    """Return B_t of the corrected radius; sums are infinite once a round was told no error."""
     return min(math.sqrt(sum_e2), sum_tri, p[CAP])
 
 
@@ -59,9 +57,8 @@ class Radius:
 
     weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
     seed : of a rule that draws. dim : number of scored features a rule was made for, if it matters.
-    cap : bound on the imputation part that is known beforehand. told : whether e_t are handed to
-    the policy; if not, the cap alone stands for them. bias_per_arm, ridge_per_arm, optimistic : see
-    :meth:`refined`.
+    cap : bound on the imputation part that is known beforehand, alpha C. bias_per_arm,
+    ridge_per_arm, optimistic : see :meth:`refined`.
     """
 
     name: str
@@ -71,7 +68,6 @@ class Radius:
     seed: int = 0
     dim: int | None = None
     cap: float = math.inf
-    told: bool = True
     bias_per_arm: bool = False
     ridge_per_arm: bool = False
     optimistic: bool = False
@@ -88,15 +84,21 @@ class Radius:
         """
         if self.kind != CORRECTED:
             raise SettingError(f"refined: only the corrected radius has refinements, not {self!r}.")
-        if bias_per_arm and not self.told:
-            raise SettingError("refined: the bias of each arm needs e_t; use robust(told=True).")
         return replace(
             self, bias_per_arm=bias_per_arm, ridge_per_arm=ridge_per_arm, optimistic=optimistic
         )
 
+    @property
+    def untold(self) -> float:
+        """What e of a round counts as if none is handed over.
+
+        Infinite where the rule has a budget, whose cap alpha C then stands for all errors; else 0.
+        """
+        return 0.0 if self.cap == math.inf else math.inf
+
     def at(
-        self, *, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float = 0.0,
-        sum_tri: float = 0.0,
+        self, *, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float | None = None,
+        sum_tri: float | None = None,
     ) -> float:  # fmt: skip
         """Return sqrt(gamma_t).
 
@@ -105,7 +107,8 @@ class Radius:
         dim, ridge : d and lambda.
         rounds : t, the number of rewards learned from.
         logdet : log det Sigma_t - d log lambda.
-        sum_e2, sum_tri : sum of e^2 and of e u / sqrt(1 + u^2) over those rounds.
+        sum_e2, sum_tri : sum of e^2 and of e u / sqrt(1 + u^2) over those rounds; by default no
+            error was handed over, see :attr:`untold`.
         """
         return float(
             sqrt_gamma(
@@ -115,34 +118,37 @@ class Radius:
                 float(ridge),
                 int(rounds),
                 float(logdet),
-                float(sum_e2),
-                float(sum_tri),
+                self.untold if sum_e2 is None else float(sum_e2),
+                self.untold if sum_tri is None else float(sum_tri),
             )
         )
 
-    def split(self, x: Float2, error: Float1, ridge: float = 1.0) -> Float2:
+    def split(self, x: Float2, error: Float1 | None = None, ridge: float = 1.0) -> Float2:
         """Split sqrt(gamma_t) along a path: (rounds, 3) ridge, noise and imputation parts.
 
-        x : (rounds, d) features learned from, in order. error : (rounds,) e_t of those rounds.
-        The three add up to sqrt(gamma_t); the middle one is what is left without errors.
+        x : (rounds, d) features learned from, in order. error : (rounds,) e_t of those rounds; by
+        default none was handed over. The three add up to sqrt(gamma_t); the middle one is what is
+        left without errors and without a budget for them.
         """
         rounds, dim = x.shape
+        e_t = np.full(rounds, self.untold) if error is None else error
         inverse = np.eye(dim) / ridge
         logdet = squares = triangle = 0.0
-        start = self.at(dim=dim, ridge=ridge, rounds=0, logdet=0.0)
+        bare = replace(self, cap=math.inf)
+        start = bare.at(dim=dim, ridge=ridge, rounds=0, logdet=0.0)
         out = np.empty((rounds, 3))
         for t in range(rounds):
             reach = inverse @ x[t]
             u2 = float(x[t] @ reach)
             w = min(1.0, self.weight / math.sqrt(u2)) if u2 > 0 else 1.0
-            e, u2 = float(error[t]) * math.sqrt(w), w * u2
+            e, u2 = float(e_t[t]) * math.sqrt(w), w * u2
             inverse -= np.outer(reach, reach) * (w / (1.0 + u2))
             logdet += math.log1p(u2)
             squares += e**2
-            triangle += e * math.sqrt(u2 / (1.0 + u2))
-            clean = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet)
-            whole = self.at(dim=dim, ridge=ridge, rounds=t + 1, logdet=logdet, sum_e2=squares,
-                            sum_tri=triangle)  # fmt: skip
+            triangle += e * math.sqrt(u2 / (1.0 + u2)) if u2 > 0 else 0.0
+            at = {"dim": dim, "ridge": ridge, "rounds": t + 1, "logdet": logdet}
+            clean = bare.at(**at)
+            whole = self.at(**at, sum_e2=squares, sum_tri=triangle)
             out[t] = start, clean - start, whole - clean
         return out
 
@@ -150,12 +156,13 @@ class Radius:
     def plain(self) -> bool:
         """Whether the bonus of an arm is sqrt(gamma) times its width, and every round counts 1."""
         flags = self.bias_per_arm or self.ridge_per_arm or self.optimistic
-        return self.kind != SAMPLED and not flags and self.weight == math.inf
+        budget = self.weight < math.inf or self.cap < math.inf
+        return self.kind != SAMPLED and not flags and not budget
 
     @property
     def array(self) -> Float1:
-        """Parameters as the compiled functions want them, (9,)."""
-        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic, self.told)
+        """Parameters as the compiled functions want them, (8,)."""
+        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic)
         own = (*self.params, 0.0, 0.0)[:3]
         return np.array([*own, self.weight, self.cap, *map(float, flags)])
 

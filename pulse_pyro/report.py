@@ -37,7 +37,10 @@ pre { white-space: pre-wrap; background: #f6f6f6; padding: .6rem; }
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a paragraph, and optionally a table, a figure with its reading, plain text."""
+    """A heading, paragraphs (apart by empty lines), a table, a figure with its reading, plain text.
+
+    more : further tables behind the figure, each with a sentence before it.
+    """
 
     title: str
     text: str = ""
@@ -45,6 +48,7 @@ class Section:
     figure: Axes | None = None
     reading: str = ""
     plain: str = ""
+    more: tuple[tuple[str, DataFrame], ...] = ()
 
 
 def write_report(path: str | Path, title: str, verdict: str, sections: Sequence[Section]) -> Path:
@@ -122,17 +126,23 @@ def calibration_sections(calibration: Calibration) -> list[Section]:
 def _section(anchor: str, section: Section) -> str:
     parts = [f'<section><h2 id="{anchor}">{html.escape(section.title)}</h2>']
     if section.text:
-        parts.append(f"<p>{html.escape(section.text)}</p>")
+        parts += [f"<p>{html.escape(part)}</p>" for part in section.text.split("\n\n")]
     if section.table is not None:
-        parts.append(f'<div class="scroll" tabindex="0">{table_html(section.table)}</div>')
+        parts.append(_scrolled(section.table))
     if section.figure is not None:
         parts.append(
             f"<figure>{figure_svg(section.figure, anchor, section.reading or section.title)}"
             f"<figcaption>{html.escape(section.reading)}</figcaption></figure>"
         )
+    for sentence, table in section.more:
+        parts.append(f"<p>{html.escape(sentence)}</p>{_scrolled(table)}")
     if section.plain:
         parts.append(f"<pre>{html.escape(section.plain)}</pre>")
     return "".join([*parts, "</section>"])
+
+
+def _scrolled(table: DataFrame) -> str:
+    return f'<div class="scroll" tabindex="0">{table_html(table)}</div>'
 
 
 def table_html(table: DataFrame) -> str:

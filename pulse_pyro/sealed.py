@@ -27,13 +27,16 @@ def write_sealed(
     """Write ``manifest.json`` and ``arrays.npz`` aside and rename them into place.
 
     A crash leaves no half-written folder. An earlier one of the same kind is replaced; any other
-    is left alone.
+    is left alone. While it is replaced the earlier one is kept as ``.name.old``, where it is found
+    by :func:`read_sealed` should the program be killed just then.
     """
     target = Path(path)
-    if target.exists() and not _is_ours(target, kind):
-        raise BundleError(
-            f"save_{kind}: {target} exists and is not a saved {kind}; choose another path."
-        )
+    old = _old(target)
+    for taken in (target, old):
+        if taken.exists() and not _is_ours(taken, kind):
+            raise BundleError(
+                f"save_{kind}: {taken} exists and is not a saved {kind}; choose another path."
+            )
     packed = io.BytesIO()
     np.savez(
         packed, allow_pickle=False, **{k: np.asarray(v, np.float64) for k, v in arrays.items()}
@@ -47,28 +50,36 @@ def write_sealed(
     body["seal"] = seal(body)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    gone = aside.with_name(aside.name + ".gone")
     try:
         (aside / "arrays.npz").write_bytes(packed.getvalue())
         (aside / "manifest.json").write_text(json.dumps(body, indent=1))
         aside.chmod(0o755)
-        if target.exists():  # the old one stays whole until the new one is complete
-            target.rename(old := aside.with_name(aside.name + ".old"))
-            try:
-                aside.rename(target)
-            except OSError:
-                old.rename(target)
-                raise
-            shutil.rmtree(old)
-        else:
+        try:
+            if target.exists():
+                if old.exists():  # of a save that was killed at its very end
+                    old.rename(gone)
+                target.rename(old)
             aside.rename(target)
+        except BaseException:  # an interrupt, too
+            if not target.exists() and old.exists():
+                old.rename(target)
+            raise
+        if old.exists():
+            old.rename(aside)  # deleted under another name: half of it must not pass for it
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
     return target
 
 
 def read_sealed(path: str | Path, kind: str, form: int) -> tuple[dict[str, Any], dict[str, Float]]:
-    """Return manifest and arrays of a folder of this kind, or say what is wrong with it."""
-    path, where = Path(path), f"load_{kind}"
+    """Return manifest and arrays of a folder of this kind, or say what is wrong with it.
+
+    Where a save was killed between taking the earlier folder away and putting the new one in its
+    place, the earlier one is read.
+    """
+    path, where = _kept(Path(path)), f"load_{kind}"
     try:
         text = (path / "manifest.json").read_bytes()
         packed = (path / "arrays.npz").read_bytes()
@@ -103,6 +114,15 @@ def seal(manifest: Mapping[str, Any]) -> str:
     """Return the checksum of all of a manifest but its seal."""
     body = {key: value for key, value in manifest.items() if key != "seal"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _kept(path: Path) -> Path:
+    """The folder, or the earlier one that a killed save has left aside."""
+    return path if path.exists() or not _old(path).exists() else _old(path)
 
 
 def _is_ours(path: Path, kind: str) -> bool:

@@ -17,6 +17,9 @@ from tests.streaming_worlds import (
 )
 
 RADIUS = pp.corrected(sigma=0.4, theta_bound=2.0)
+BENT = pp.Features(
+    lambda s, w, a: np.column_stack([np.ones(len(w)), a * np.exp(w[:, 0] / 3)]), 2, ("1", "e")
+)
 ROUNDS = 80
 
 
@@ -85,18 +88,18 @@ def test_streaming_is_the_batch(case):
 
 
 def test_a_law_of_few_draws_keeps_its_directions():
-    """Fewer draws than coefficients: the posterior's covariance has directions of no spread."""
+    """Fewer draws than coefficients: the posterior is known in closed form all the same."""
     history = archive(time=20)
     law = pp.linear_lags(4).fit(history, pp.Exact(4), seed=0)
-    found = pp.directions(law, history.s)
-    assert_array_equal(found.counts, [3])
+    found = pp.directions(law)
+    assert_array_equal(found.counts, [9])
     features = w_features(1)
     online = world(features, contexts(1, ROUNDS + 4, 9), 1, lead=4)
     agent = pp.pulse_adaptive(online, law, radius=RADIUS)
     action, _, whole = pp.play_horizon(agent.x, online.reward, RADIUS, error=agent.error)
     bot = pp.AdaptivePulseUCB(law, features, RADIUS, found)
     choices = play(bot, online)
-    assert moving(agent.x).shape[-1] == 3 + 2 * 3
+    assert moving(agent.x).shape[-1] == 3 + 2 * 9
     assert_allclose(
         [np.linalg.norm(c.x) for c in choices],
         np.linalg.norm(agent.x[0][np.arange(ROUNDS), [c.action for c in choices]], axis=-1),
@@ -200,8 +203,55 @@ def test_a_law_that_is_sure_warns_and_plays_as_pulse(kind):
     online = world(features, contexts(1, ROUNDS + 2, 9), 1)
     for one, two in zip(play(bot, online), play(plain, online), strict=True):
         assert one.action == two.action
-        for name in ("x", "mean", "width", "gamma"):
+        for name in ("x", "mean", "width", "gamma", "error"):
             assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+class Imputer:
+    """A law of one's own that can be followed online, without posterior draws."""
+
+    s_names, w_names, exact_mean = ("a", "b"), ("w0",), False
+    contexts = np.array([[1.0, -100.0], [0.6, 22.0]])
+
+    def follow(self):
+        return Series()
+
+
+class Series:
+    def push(self, s):
+        self.now = np.array(s, np.float64)
+
+    def inputs(self):
+        return self.now
+
+    def mean(self):
+        return self.now[:1] - 1.0
+
+    def sample(self, size, rng):
+        return self.mean() + 0.3 * rng.standard_normal((size, 1))
+
+    def state(self):
+        return {"rows": self.now[None]}
+
+    def restore(self, state):
+        self.now = state["rows"][0]
+
+
+@pytest.mark.parametrize("features", [w_features(1), BENT], ids=["affine", "bent"])
+def test_a_law_of_another_kind_warns_and_plays_as_pulse(features, tmp_path):
+    """Monte Carlo draws included: bit by bit."""
+    law = Imputer()
+    with pytest.warns(UserWarning, match="Imputer is no fitted law"):
+        bot = pp.AdaptivePulseUCB(law, features, RADIUS, archive().s, seed=3)
+    plain = pp.PulseUCB(law, features, RADIUS, seed=3)
+    online = world(features, contexts(1, ROUNDS + 2, 9), 1)
+    for one, two in zip(play(bot, online), play(plain, online), strict=True):
+        for name in ("action", "x", "mean", "width", "gamma", "error"):
+            assert_array_equal(getattr(one, name), getattr(two, name))
+    with pytest.warns(UserWarning, match="plays as PulseUCB"):
+        fresh = pp.AdaptivePulseUCB(law, features, RADIUS, seed=3)
+    back, row = pp.load_policy(pp.save_policy(bot, tmp_path / "p"), fresh), online.s[0, 3]
+    assert_array_equal(back.act(row).x, plain.act(row).x)
 
 
 def test_a_curved_map_is_refused():

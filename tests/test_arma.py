@@ -53,7 +53,8 @@ def test_published_parameters():
         assert_allclose(WORLDS[name].theta, (0.6477, 1.5230, -0.2342, -0.2341), atol=5e-5)
     assert WORLDS["w*a"].theta == (0.1, 0.1, 0.1, 1.0)
     assert WORLDS["w*a, lags from 1"].theta == (0.1, 0.1, 0.1, 1.5)
-    assert all((env.s_sd, env.w_sd, env.reward_sd) == (0.1, 0.1, 0.05) for env in WORLDS.values())
+    for env in WORLDS.values():
+        assert (env.series.sd, env.w_sd, env.reward_sd) == (0.1, 0.1, 0.05)
 
 
 @pytest.mark.parametrize("name", WORLDS)

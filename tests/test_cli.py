@@ -12,8 +12,9 @@ def test_every_experiment_has_its_verb():
     assert tuple(EXPERIMENTS) == NAMES
 
 
-def test_reproduce_prints_json_with_the_agreed_fields(capsys):
-    assert main(["reproduce", "comparison-linear", "--runs", "2", "--json"]) == 0
+def test_reproduce_prints_json_with_the_agreed_fields(tmp_path, capsys):
+    run = ["reproduce", "comparison-linear", "--runs", "2", "--json", "--out", str(tmp_path)]
+    assert main([*run, "--workers", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     wanted = {"setting", "agent", "regret", "se", "regret_cond", "info_gap", "runs", "published",
               "verdict", "why"}  # fmt: skip
@@ -22,11 +23,17 @@ def test_reproduce_prints_json_with_the_agreed_fields(capsys):
     assert wanted <= set(found["rows"][0])
 
 
-def test_reproduce_writes_results_and_a_figure(tmp_path, capsys):
-    main(["reproduce", "sweep-t0", "--runs", "2", "--out", str(tmp_path)])
-    assert json.loads((tmp_path / "sweep-t0.json").read_text())["rows"]
-    assert "<svg" in (tmp_path / "sweep-t0.svg").read_text()
-    assert "T0=200" in capsys.readouterr().out
+def test_reproduce_writes_results_figures_and_a_page(tmp_path, capsys):
+    names = ["sweep-points", "comparison-linear"]
+    assert main(["reproduce", *names, "--runs", "2", "--workers", "1", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert [each["name"] for each in found["experiments"]] == names
+    assert found["counts"]["reproduced"] + found["counts"]["differs"] <= 24
+    assert {"seed", "versions", "verdict"} <= set(found)
+    assert all("<svg" in (tmp_path / f"{name}.svg").read_text() for name in names)
+    page = (tmp_path / "reproduction.html").read_text()
+    assert all(f'id="{name}' in page for name in names)
+    assert "n=30" in capsys.readouterr().out
 
 
 def test_a_misspelt_name_gets_a_suggestion(capsys):
@@ -34,9 +41,18 @@ def test_a_misspelt_name_gets_a_suggestion(capsys):
     assert "did you mean 'sweep-n'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argument", [["--runs", "1"], ["--seed", "-1"]])
-def test_bad_numbers_are_one_sentence(argument, capsys):
-    assert main(["reproduce", "comparison-linear", *argument]) == 2
+@pytest.mark.parametrize(
+    "argument",
+    [
+        ["--runs", "1"],
+        ["--seed", "-1"],
+        ["--workers", "-1"],
+        ["--address", "tcp://localhost:1"],
+        ["--engine", "dask", "--workers", "2"],
+    ],
+)
+def test_bad_numbers_are_one_sentence(argument, tmp_path, capsys):
+    assert main(["reproduce", "comparison-linear", "--out", str(tmp_path), *argument]) == 2
     error = capsys.readouterr().err
     assert error.startswith("pulse-pyro: ")
     assert "Traceback" not in error

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import pulse_pyro as pp
-from pulse_pyro.environments.world import World
 from pulse_pyro.policies.directions import DrawDirections
 from tests.stat import FALSE_ALARM, assert_mean, binomial_floor, z_bound
 from tests.streaming_worlds import archive, contexts, w_features, world
@@ -26,7 +27,7 @@ def curve():
 
 @pytest.fixture(scope="module")
 def reference():
-    return CURVED.world(3, 60, rng=pp.stream(4, "reference")).s
+    return CURVED.world(9, 60, rng=pp.stream(4, "reference")).s
 
 
 def rows_of(law, s):
@@ -78,21 +79,6 @@ def test_judges_that_found_the_directions_do_not_flatter_them(curve, reference):
         held.append((np.abs(left) <= found.remainder(x)[:, 0]).all(1).mean())
     held = np.array(held)
     assert held.mean() + z_bound() * held.std(ddof=1) / np.sqrt(60) >= 0.90
-
-
-def test_linear_laws_leave_nothing_out():
-    for w_dim in (1, 3):
-        law = pp.linear_lags(2).fit(archive(w_dim=w_dim), seed=0)
-        found = pp.directions(law, np.empty((0, 0, 2)))
-        x = rows_of(law, contexts(2, 9, 4))
-        assert_array_equal(found.remainder(x), np.zeros((len(x), w_dim)))
-        assert_array_equal(found.counts, [5] * w_dim)
-        psi, draws = found.at(x), law.mean_draws_at(x, np.arange(law.kernel.count))
-        assert_allclose((psi**2).sum(-1), draws.var(0, ddof=1), rtol=1e-9)
-        moves = np.moveaxis(draws - draws.mean(0), 0, -1)
-        for j in range(w_dim):
-            coef = np.linalg.lstsq(psi[:, j], moves[:, j], rcond=None)[0]
-            assert_allclose(psi[:, j] @ coef, moves[:, j], atol=1e-9 * np.abs(moves).max())
 
 
 def test_directions_hold_the_energy_they_promise_and_no_direction_is_idle(curve, reference):
@@ -174,41 +160,6 @@ def test_without_directions_the_bound_is_that_of_theta():
         pp.augmented_bound(1.0, Counts(3), delta=1.5)
 
 
-@pytest.mark.parametrize("horizon", [5, 40, 300])
-def test_the_ball_holds_the_augmented_parameter(horizon):
-    """The truth is a draw of the posterior of three units; 400 runs."""
-    env, runs = pp.w_times_action(), 400
-    law = pp.linear_lags(19).fit(env.archive(3, 30, rng=pp.stream(7, "a")), pp.Exact(2000), seed=0)
-    base = env.world(runs, horizon, rng=pp.stream(7, "b", horizon))
-    x = law.summary(base.s)[:, base.lead :]
-    rng = pp.stream(7, "c", horizon)
-    index = rng.permutation(2000)[:runs]
-    mean = np.stack([law.mean_draws_at(x[r], index[r : r + 1])[0] for r in range(runs)])
-    w = mean + 0.1 * rng.standard_normal(mean.shape)
-    s = base.s[:, base.lead :]
-    rows = s.reshape(-1, 1), w.reshape(-1, 1)
-    phi = np.stack([env.features(*rows, a) for a in range(2)], axis=1)
-    phi = phi.reshape(runs, horizon, 2, 4)
-    theta = base.theta
-    online = World(base.s, w, phi, phi, theta, base.noise, env.features, base.lead)
-    found = pp.directions(law, base.s)
-    size = float(np.linalg.norm(theta))
-    sigma = pp.noise_scale(reward_sd=env.reward_sd, context_sd=0.1 * (theta[2] + theta[3]))
-    bound = pp.augmented_bound(size, found, delta=0.025)
-    radius = pp.corrected(sigma=sigma, delta=0.025, theta_bound=bound)
-    agent = pp.pulse_adaptive(online, law, radius=radius, theta_bound=size)
-    last = np.zeros((runs, 1, 2))  # gamma after the horizon, at a round that is not learned
-    x_all = np.concatenate([agent.x, agent.x[:, -1:]], axis=1)
-    reward = np.concatenate([online.reward, last * np.nan], axis=1)
-    _, gamma, state = pp.play_horizon(x_all, reward, radius)
-    apart = (law.kernel.coef[index] - law.kernel.mean_coef)[:, :, 0] * law.scaler.w_scale
-    c = np.linalg.solve(found.root[0], apart.T).T
-    truth = np.concatenate([np.tile(theta, (runs, 1)), theta[2] * c, theta[3] * c], axis=1)
-    off = state.theta - truth
-    inside = np.einsum("ri,rij,rj->r", off, state.precision, off) <= gamma[:, -1]
-    assert inside.sum() >= binomial_floor(runs, 0.95)
-
-
 @pytest.mark.parametrize("kind", ["linear", "gp"])
 @pytest.mark.parametrize("by", [1e6, 1e-6])
 def test_the_unit_of_w_does_not_matter(kind, by):
@@ -248,3 +199,92 @@ def test_what_cannot_be_used_is_refused(curve):
     for name, value in (("most", 0), ("draws", 1)):
         with pytest.raises(pp.SettingError, match=name):
             pp.directions(law, history.s, **{name: value})
+
+
+# --- few contexts, few draws, no closed form ----------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_few_contexts_are_joined_by_made_up_ones(reference, rows):
+    """At archived contexts the law is sure: directions must hold its spread elsewhere."""
+    history = CURVED.archive(1, rows + 2, rng=pp.stream(2, "archive"))
+    law = pp.gaussian_process(MEAN).fit(history, pp.Laplace(1000), seed=0)
+    assert len(rows_of(law, history.s)) == law.record.rows == rows
+    x, found = rows_of(law, reference), pp.directions(law, history.s)
+    psi, spread = found.at(x)[:, 0], law.mean_draws_at(x, found.index)[..., 0]
+    assert (psi**2).sum() > 0.95 * spread.var(0).sum()
+    assert_array_equal(psi, pp.directions(law, history.s).at(x)[:, 0])
+    assert not np.array_equal(psi, pp.directions(law, history.s, seed=1).at(x)[:, 0])
+
+
+def test_contexts_that_are_many_are_taken_as_they_are(curve, reference):
+    """Far from the archive, where made-up ones would not be."""
+    law, _ = curve
+    far = 3.0 + 0.01 * reference
+    found, x = pp.directions(law, far, most=1), rows_of(law, far)
+    spread = law.mean_draws_at(x, found.index)[..., 0].var(0).sum()
+    assert (found.at(x)[:, 0] ** 2).sum() > 0.95 * spread
+
+
+def custom(model, inputs=1):
+    return pp.Law(model, pp.Lags(inputs), "mine")
+
+
+def positive_only(x, w=None):
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    loc = slope[..., None] * x[..., 0].log()
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        pyro.sample("w", dist.Normal(loc[..., None], 0.5).to_event(1), obs=w)
+
+
+def test_a_model_that_is_not_defined_everywhere_does_with_the_contexts_given():
+    rng = np.random.default_rng(0)
+    s = np.exp(rng.standard_normal((4, 5, 1)))
+    history = pp.History(s, np.log(s), np.ones((4, 5), bool), tuple("abcd"), ("s",), ("w",))
+    law = custom(positive_only).fit(history, pp.Laplace(100), seed=0)
+    found = pp.directions(law, s)
+    assert_array_equal(found.counts, [1])
+    assert_allclose(np.abs(found.at(np.array([[1.0]]))), 0.0, atol=1e-12)
+    assert np.abs(found.at(np.array([[3.0]]))) > 0.05
+
+
+def clipped(x, w=None):
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        kick = pyro.sample("kick", dist.Normal(0.0, 1.0))
+        loc = slope[..., None] * x[..., 0] + kick
+        pyro.sample("w", dist.Normal(loc[..., None], 0.5).to_event(1), obs=w)
+
+
+def test_a_law_whose_mean_is_monte_carlo_is_refused():
+    """Its psi would be another at the same context in another row."""
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((4, 5, 1))
+    history = pp.History(s, s + 1.0, np.ones((4, 5), bool), tuple("abcd"), ("s",), ("w",))
+    law = custom(clipped).fit(history, pp.Svi(50, steps=20), seed=0)
+    assert not law.exact_mean
+    for made in (
+        lambda: pp.directions(law, s),
+        lambda: pp.AdaptivePulseUCB(law, w_features(1), pp.constant(1.0), s),
+    ):
+        with pytest.raises(pp.ModelError, match=r"mine has no closed form .* use PulseUCB"):
+            made()
+
+
+@pytest.mark.parametrize("kind", ["linear", "gp"])
+def test_one_draw_has_no_directions(kind):
+    history = archive()
+    law = pp.linear_lags(2) if kind == "linear" else pp.gaussian_process(2)
+    fitted = law.fit(history, seed=0)
+    fitted = replace(fitted, draws={k: v[:1] for k, v in fitted.draws.items()})
+    found, x = pp.directions(fitted, history.s), rows_of(fitted, history.s)
+    assert_array_equal(found.counts, [0])
+    assert found.at(x).shape == (len(x), 1, 0)
+    assert_array_equal(found.remainder(x), 0.0)
+    assert pp.augmented_bound(2.0, found) == 2.0
+    online = world(w_features(1), contexts(1, 20, 9), 1)
+    with pytest.warns(UserWarning, match="no posterior spread"):
+        agent = pp.pulse_adaptive(online, fitted, history.s)
+    assert_array_equal(agent.x, pp.pulse(online, fitted).x)
+    with pytest.warns(UserWarning, match="no posterior spread"):
+        pp.AdaptivePulseUCB(fitted, w_features(1), pp.constant(1.0), history.s)

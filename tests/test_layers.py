@@ -7,19 +7,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "pulse_pyro"
 ROWS = (
-    ("errors", "seeds", "arrays", "progress", "files", "sealed", "verdicts"),
+    ("errors", "seeds", "arrays", "progress", "files", "sealed", "verdicts", "parallel"),
     ("history", "frames", "summary", "features", "slopes"),
     ("_pyro",),
     ("laws",),
     ("bundle",),
     ("bands",),
     ("diagnostics", "serial", "radius", "calibration", "ranks", "gallery"),
+    ("study",),
+    ("planning",),
     ("policies",),
     ("environments",),
     ("simulation",),
     ("experiments",),
-    ("plots", "report"),
-    ("demo", "cli"),
+    ("plots", "figures", "report"),
+    ("demo", "reproduction", "cli"),
 )
 ROW_OF = {name: i for i, row in enumerate(ROWS) for name in row}
 HEAVY = {"torch", "pyro"}
@@ -53,7 +55,7 @@ def test_imports_point_upwards(path):
         if not module.startswith("pulse_pyro.") or (late and module in PLOTS):
             continue
         other = module.split(".")[1]
-        typing_only = late and part(path) == "plots"
+        typing_only = late and part(path) in ("plots", "figures")
         assert ROW_OF[other] <= ROW_OF[part(path)] or typing_only, f"{path.name} imports {module}"
 
 

@@ -28,7 +28,7 @@ def problem(seed, runs=1, rounds=60, arms=3, dim=3, spread=1.0):
 def robust(rule, dim=3):
     return pp.robust(
         sigma=rule.sigma, budget=rule.budget, dim=dim, delta=rule.delta, theta_bound=rule.size,
-        alpha=rule.alpha, told=True,
+        alpha=rule.alpha,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_weights_stay_right_after_the_inverse_is_made_anew():
 def test_if_no_round_is_wide_it_is_the_corrected_radius_to_the_last_bit():
     x, reward, error, _ = problem(1, runs=3, rounds=1100)
     plain = pp.corrected(sigma=0.3, theta_bound=1.2)
-    wide = pp.robust(sigma=0.3, theta_bound=1.2, budget=1e9, dim=3, alpha=1e12, told=True)
+    wide = pp.robust(sigma=0.3, theta_bound=1.2, budget=1e9, dim=3, alpha=1e12)
     one, two = (pp.play_horizon(x, reward, r, error=error) for r in (plain, wide))
     assert_array_equal(one[0], two[0])
     assert_array_equal(one[1], two[1])

@@ -90,6 +90,8 @@ CASES = {
         lambda: ucb(CORRECTED, errors=errors(pp.SensitiveErrors))(), Plan()),
     "refined": (lambda: ucb(SHARP, errors=errors())(), Plan(late=1)),
     "robust": (lambda: ucb(ROBUST, errors=errors())(), Plan()),
+    "robust, no errors": (ucb(ROBUST), Plan()),
+    "robust refined, no errors": (ucb(ROBUST.refined(optimistic=True)), Plan(reveal=True)),
     "thompson": (ucb(pp.thompson(0.5, seed=3)), Plan()),
     "monte carlo": (ucb(pp.constant(1.0), BENT, size=16), Plan(units=("a", "b"))),
     "monte carlo thompson": (ucb(pp.thompson(1.0), BENT, size=8), Plan(per_arm=True)),

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -153,7 +155,7 @@ DAMAGE = {
     "no arrays": (lambda path: (path / "arrays.npz").unlink(), "not a saved policy"),
     "no folder": (shutil.rmtree, "not a saved policy"),
     "a law": (as_law, "holds a saved law"),
-    "newer": (lambda path: reseal(path, format=2), "format 2, this version reads 1"),
+    "newer": (lambda path: reseal(path, format=3), "format 3, this version reads 2"),
     "no object": (lambda path: (path / "manifest.json").write_text("[1]"), "not ours"),
     "empty": (lambda path: (path / "manifest.json").write_text(""), "cut short or not ours"),
 }
@@ -190,8 +192,9 @@ def test_what_is_no_policy_cannot_be_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("stop", [OSError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("at", ["write_bytes", "write_text", "rename"])
-def test_a_save_that_fails_leaves_the_earlier_one_whole(at, tmp_path, monkeypatch):
+def test_a_save_that_fails_leaves_the_earlier_one_whole(at, stop, tmp_path, monkeypatch):
     bot = PLAIN()
     play(bot, Plan(), 0, 20)
     path = pp.save_policy(bot, tmp_path / "p")
@@ -202,12 +205,12 @@ def test_a_save_that_fails_leaves_the_earlier_one_whole(at, tmp_path, monkeypatc
     def broken(self, *args, **more):
         calls.append(self)
         if at != "rename" or len(calls) == 2:  # the old one is aside, the new one comes
-            raise OSError("disk full")
+            raise stop("disk full")
         return plain(self, *args, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(sealed.Path, at, broken)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(stop, match="disk full"):
             pp.save_policy(bot, path)
     assert {f.name: f.read_bytes() for f in path.iterdir()} == kept
     assert [f.name for f in tmp_path.iterdir()] == ["p"]
@@ -215,3 +218,45 @@ def test_a_save_that_fails_leaves_the_earlier_one_whole(at, tmp_path, monkeypatc
     assert back.state.rounds == 16
     pp.save_policy(bot, path)
     assert_same(pp.load_policy(path, PLAIN()).state, bot.state)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from pulse_pyro.sealed import write_sealed
+
+path, last = sys.argv[1], int(sys.argv[2])
+plain, calls = Path.rename, []
+
+def rename(self, to):
+    calls.append(to)
+    if len(calls) == last:
+        os._exit(9)  # as a kill does: nothing is caught, nothing tidied up
+    return plain(self, to)
+
+Path.rename = rename
+write_sealed(path, "note", {"law_id": "", "format": 1, "which": "new"}, {"a": [2.0]})
+"""
+
+
+@pytest.mark.parametrize(("last", "which"), [(1, "old"), (2, "old"), (3, "new")])
+def test_a_kill_at_any_step_leaves_one_version_whole(last, which, tmp_path):
+    """Before the earlier one is put aside, before the new one is there, before the earlier goes."""
+    about = {"law_id": "", "format": 1}
+    path = sealed.write_sealed(tmp_path / "n", "note", {**about, "which": "old"}, {"a": [1.0]})
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(last)], check=False)
+    assert done.returncode == 9
+    manifest, arrays = sealed.read_sealed(path, "note", 1)
+    assert (manifest["which"], arrays["a"][0]) == (which, 1.0 if which == "old" else 2.0)
+    for value in (3.0, 4.0):  # and saving goes on as before
+        sealed.write_sealed(path, "note", {**about, "which": "next"}, {"a": [value]})
+        assert sealed.read_sealed(path, "note", 1)[1]["a"][0] == value
+        assert not (tmp_path / ".n.old").exists()
+
+
+def test_a_folder_of_ones_own_is_not_deleted_for_its_name(tmp_path):
+    (tmp_path / ".p.old").mkdir()
+    (tmp_path / ".p.old" / "thesis.txt").write_text("mine")
+    with pytest.raises(pp.BundleError, match=r"\.p\.old exists and is not a saved policy"):
+        pp.save_policy(PLAIN(), tmp_path / "p")
+    assert (tmp_path / ".p.old" / "thesis.txt").read_text() == "mine"

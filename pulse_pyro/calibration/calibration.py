@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
-from pulse_pyro.arrays import Bool, Float, Float1, Float3, Float4, positive
+from pulse_pyro.arrays import Bool, Float, Float1, Float3, Float4, positive, share, whole
 from pulse_pyro.calibration.part import Part
 from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.radius import Radius, corrected
@@ -86,6 +87,41 @@ class Calibration:
         ``theta_bounds`` (d,) >= |theta*_j| the smaller of that and sum_j c_j E_j.
         """
         return reward_bound(self.error_at(s), theta_bound, theta_bounds)
+
+    def budget(
+        self, s: ArrayLike | None = None, *, rounds: int, theta_bound: float = 1.0,
+        theta_bounds: ArrayLike | None = None, level: float = 0.95,
+    ) -> float:  # fmt: skip
+        """Return C for :func:`robust`: what all errors of a run of so many rounds add up to.
+
+        C = rounds (m + t sd sqrt(1 + 1/n)), m and sd over the n series of max_a e_{t,a} averaged
+        over each, t the ``level`` quantile of Student's t with n - 1 degrees of freedom.
+
+        Parameters
+        ----------
+        s : (batch, time, s_dim) contexts like those to come, several series; by default the
+            held-out ones, whose errors are known already.
+        rounds : T, rewards that will be learned from. theta_bound, theta_bounds : as in
+            :meth:`reward_error`. level : of the bound on one further series' mean.
+
+        Not covered: series of another law, or much shorter than these (their mean varies more),
+        rounds with an input that is not seen, and means far from normal. The bound on the errors
+        themselves holds with the calibration's own level, on top.
+        """
+        error = self.error if s is None else self.error_at(s)
+        worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
+        known = np.isfinite(worst)
+        counts = known.sum(1)
+        if (counts > 0).sum() < 2:
+            raise DataError(
+                f"budget: two series at least must have a complete context, {(counts > 0).sum()} "
+                f"of {len(counts)} have; pass s (batch, time, s_dim) with several."
+            )
+        total = np.where(known, worst, 0.0).sum(1)
+        mean = total[counts > 0] / counts[counts > 0]
+        n, most = len(mean), share(level, "budget: level")
+        margin = float(stats.t.ppf(most, n - 1) * mean.std(ddof=1) * np.sqrt(1.0 + 1.0 / n))
+        return whole(rounds, "budget: rounds", 1) * float(mean.mean() + max(margin, 0.0))
 
     def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.

@@ -6,21 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.signal import lfilter
 
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, whole
+from pulse_pyro.environments.series import PUBLISHED_SERIES, Arma
 from pulse_pyro.environments.world import World
 from pulse_pyro.features import Features
 from pulse_pyro.history import History
 from pulse_pyro.summary import Lags, Summary, Window
 
-AR, MA = (0.75, -0.25), (0.65, 0.35)
-BURN_IN = 200
-
 
 @dataclass(frozen=True)
 class ArmaWorld:
-    """S_t ARMA(2,2) with N(0, s_sd^2) innovations; W_t = mean_of(x_t) + N(0, w_sd^2).
+    """S_t an ARMA process; W_t = mean_of(x_t) + N(0, w_sd^2).
 
     Attributes
     ----------
@@ -28,6 +25,7 @@ class ArmaWorld:
     mean_of : E[W_t | x_t], (n, p) -> (n,).
     features, theta : Phi, affine in w, and the true parameter.
     lead : rows before the first scored round.
+    series, online : the process of S in the archive, and online if it is another one there.
     """
 
     summary: Summary
@@ -35,15 +33,16 @@ class ArmaWorld:
     features: Features
     theta: tuple[float, ...]
     lead: int
-    s_sd: float = 0.1
     w_sd: float = 0.1
     reward_sd: float = 0.05
+    series: Arma = PUBLISHED_SERIES
+    online: Arma | None = None
 
     def archive(self, units: int, length: int, *, rng: np.random.Generator) -> History:
         """Draw an archive; as online, the first ``lead`` rows of a unit have no W (NaN)."""
         whole(units, "archive: units", 1)
         whole(length, "archive: length", self.lead + 1)
-        s = self._series(units, length, rng)
+        s = self.series.draw(units, length, rng=rng)
         w = self._mean(s) + self.w_sd * rng.standard_normal((units, length))
         w[:, : self.lead] = np.nan
         names = tuple(f"unit{i:05d}" for i in range(units))
@@ -54,7 +53,7 @@ class ArmaWorld:
         """Draw ``horizon`` scored rounds per run, after ``lead`` rows that only fill lags."""
         whole(runs, "world: runs", 1)
         whole(horizon, "world: horizon", 1)
-        s = self._series(runs, self.lead + horizon, rng)
+        s = (self.online or self.series).draw(runs, self.lead + horizon, rng=rng)
         mean = self._mean(s)[:, self.lead :]
         w = mean + self.w_sd * rng.standard_normal(mean.shape)
         scored = s[:, self.lead :]
@@ -63,11 +62,6 @@ class ArmaWorld:
             s, w[..., None], self._phi(scored, w), self._phi(scored, mean), np.array(self.theta),
             noise, self.features, self.lead,
         )  # fmt: skip
-
-    def _series(self, runs: int, length: int, rng: np.random.Generator) -> Float3:
-        shocks = self.s_sd * rng.standard_normal((runs, length + BURN_IN))
-        path = lfilter([1.0, *MA], [1.0, *(-a for a in AR)], shocks, axis=1)
-        return np.ascontiguousarray(path[:, BURN_IN:, None])
 
     def _mean(self, s: Float3) -> Float2:
         x = self.summary(s)
@@ -109,6 +103,11 @@ def main_linear() -> ArmaWorld:
 def main_nonlinear(rho: float = 4.0) -> ArmaWorld:
     """Like :func:`main_linear` with sin(rho x) added to W, as the paper states it."""
     return _main(lambda x: np.sin(rho * x))
+
+
+def main_as_run(rho: float = 4.0) -> ArmaWorld:
+    """Like :func:`main_linear` with rho sin(x) added to W, as the published script has it."""
+    return _main(lambda x: rho * np.sin(x))
 
 
 def nonlinear_w_times_action(rho: float = 4.0) -> ArmaWorld:

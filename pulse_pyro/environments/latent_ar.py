@@ -22,13 +22,12 @@ from scipy.signal import lfilter
 
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, positive, whole
 from pulse_pyro.arrays import share as as_share
-from pulse_pyro.environments.arma import AR, MA, ArmaWorld
+from pulse_pyro.environments.series import PUBLISHED_SERIES, Arma
 from pulse_pyro.environments.world import World
 from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.history import History
 from pulse_pyro.policies.kalman import Autoregression, autoregression
-from pulse_pyro.summary import Identity
 
 
 def _phi(s: Float2, w: Float2, action: int) -> Float2:
@@ -37,7 +36,6 @@ def _phi(s: Float2, w: Float2, action: int) -> Float2:
     return out
 
 
-S_SD = 0.1
 FEATURES = Features(_phi, 2, ("1", "a", "W", "W*a"))
 
 
@@ -50,7 +48,7 @@ class LatentArWorld:
     latent : the law of z.
     slope : of W in S; at 0, S tells nothing about W.
     mu, beta : intercept and slope in W of the mean reward of each of the two arms.
-    reward_sd, s_sd : of the reward noise and of the innovations of S.
+    reward_sd : of the reward noise. series : the process of S.
     """
 
     latent: Autoregression
@@ -58,7 +56,7 @@ class LatentArWorld:
     mu: tuple[float, float] = (0.0, 0.0)
     beta: tuple[float, float] = (-0.5, 0.5)
     reward_sd: float = 0.05
-    s_sd: float = S_SD
+    series: Arma = PUBLISHED_SERIES
 
     def __post_init__(self) -> None:
         autoregression(self.latent.ar, intercept=self.latent.intercept, sd=self.latent.sd)
@@ -69,7 +67,6 @@ class LatentArWorld:
         if not np.isfinite(self.slope):
             raise SettingError(f"latent_ar: slope must be finite, but {self.slope!r} came.")
         positive(self.reward_sd, "latent_ar: reward_sd", zero=True)
-        positive(self.s_sd, "latent_ar: s_sd")
 
     @property
     def theta(self) -> Float1:
@@ -79,7 +76,9 @@ class LatentArWorld:
 
     def archive(self, units: int, length: int, *, rng: np.random.Generator) -> History:
         """Draw an archive in which W is seen."""
-        s, noise = self._arma.archive(units, length, rng=rng).s, self._latent(units, length, rng)
+        whole(units, "archive: units", 1)
+        whole(length, "archive: length", 1)
+        s, noise = self.series.draw(units, length, rng=rng), self._latent(units, length, rng)
         w = self.slope * s + noise[..., None]
         names = tuple(f"unit{i:05d}" for i in range(units))
         return History(s, w, np.ones((units, length), dtype=np.bool_), names, ("s",), ("w",))
@@ -88,7 +87,7 @@ class LatentArWorld:
         """Draw ``horizon`` rounds per run; the first has no past to fill lags with."""
         whole(runs, "world: runs", 1)
         whole(horizon, "world: horizon", 1)
-        s = self._arma.archive(runs, horizon, rng=rng).s
+        s = self.series.draw(runs, horizon, rng=rng)
         known = self.slope * s[..., 0]
         w = known + self._latent(runs, horizon, rng)
         noise = self.reward_sd * rng.standard_normal(w.shape)
@@ -96,12 +95,6 @@ class LatentArWorld:
             s, w[..., None], _both(s, w), _both(s, known + self.latent.mean), self.theta, noise,
             FEATURES, 0,
         )  # fmt: skip
-
-    @property
-    def _arma(self) -> ArmaWorld:
-        """S comes from here; its W is not used."""
-        theta = tuple(self.theta.tolist())
-        return ArmaWorld(Identity(), lambda x: 0.0 * x[:, 0], FEATURES, theta, 0, self.s_sd)
 
     def _latent(self, runs: int, length: int, rng: np.random.Generator) -> Float2:
         """Draw z (run, time), from the first row on in its stationary law."""
@@ -134,14 +127,10 @@ def latent_ar(
     """
     latent = autoregression(ar, intercept=intercept, sd=sigma_z)
     part = as_share(share, "latent_ar: share", zero=True)
-    slope = np.sqrt(part / (1.0 - part) * latent.covariance[0, 0] / _arma_variance())
+    slope = np.sqrt(
+        part / (1.0 - part) * latent.covariance[0, 0] / PUBLISHED_SERIES.covariance(1)[0, 0]
+    )
     return LatentArWorld(latent, float(slope), mu, beta, reward_sd)
-
-
-def _arma_variance() -> float:
-    """Variance of S at innovations of sd S_SD, from its moving average form."""
-    weights = lfilter([1.0, *MA], [1.0, *(-a for a in AR)], np.eye(1, 200)[0])
-    return float(S_SD**2 * (weights**2).sum())
 
 
 def _both(s: Float3, w: Float2) -> Float:

@@ -1,174 +1,79 @@
-"""Run an experiment's settings and set measured regret beside the published figure."""
+"""Run experiments: every setting is a job of its own, all agents of it on the same rounds."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pulse_pyro.arrays import whole
-from pulse_pyro.environments.arma import ArmaWorld
-from pulse_pyro.environments.world import World
-from pulse_pyro.laws.law import Law
+from pulse_pyro.experiments.result import Result, rows_of
+from pulse_pyro.experiments.setting import Experiment, Ready, Setting
+from pulse_pyro.parallel import Engine, Local, in_order
 from pulse_pyro.progress import bar
 from pulse_pyro.seeds import stream
-from pulse_pyro.simulation.agents import pulse, pulse_adaptive
-from pulse_pyro.simulation.run import Agent, Fixed, Run, simulate
+from pulse_pyro.simulation.run import Run, simulate
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-CLOSE = 0.15  # relative; "reproduced" = within 15 % or two combined standard errors
+HERE = Local()
 
 
-@dataclass(frozen=True)
-class Published:
-    """A printed figure: mean, sd over runs, number of runs."""
+class Job(NamedTuple):
+    """A setting to be run."""
 
-    mean: float
-    sd: float
+    setting: Setting
     runs: int
-
-    @property
-    def se(self) -> float:
-        """Standard error of the printed mean."""
-        return self.sd / math.sqrt(self.runs)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One column of a published table: an environment, an archive size, the agents' laws.
-
-    laws : agent name -> law it is fitted with, on an archive of ``units`` x ``length`` per run.
-    others : agents that need no archive. published : agent name -> printed figure. adaptive :
-    name of an adaptive agent -> the agent whose law it starts from.
-    """
-
-    label: str
-    environment: ArmaWorld
-    units: int
-    length: int
-    horizon: int
-    laws: dict[str, Law]
-    others: Callable[[World], Sequence[Agent | Fixed]]
-    published: dict[str, Published]
-    adaptive: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A published table: settings, default number of runs, and what to know when reading it."""
-
-    name: str
-    title: str
-    settings: tuple[Setting, ...]
-    runs: int
-    notes: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Row:
-    """Measured beside published, for one agent in one setting."""
-
-    setting: str
-    agent: str
-    regret: float
-    se: float
-    regret_cond: float
-    info_gap: float
-    runs: int
-    published: float | None
-    ratio: float | None
-    verdict: str
-    why: str
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """All rows of an experiment, and the last setting's curves."""
-
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    seconds: float
     seed: int
-    curves: dict[str, Run]
 
-    @property
-    def table(self) -> DataFrame:
-        """One line per setting and agent."""
-        import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows])
+def run_experiments(
+    experiments: Sequence[Experiment], *, runs: int | None = None, seed: int = 0,
+    engine: Engine = HERE,
+) -> list[Result]:  # fmt: skip
+    """Run every setting of every experiment and judge it beside what was published.
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, as printed by ``reproduce --json``."""
-        return {
-            "name": self.name, "seed": self.seed, "rows": [asdict(row) for row in self.rows],
-            "seconds": round(self.seconds, 2),
-        }  # fmt: skip
+    Parameters
+    ----------
+    experiments : what to run. runs : per setting; as published by default. seed : of everything.
+    engine : where; it does not change any figure.
 
-    def __repr__(self) -> str:
-        count = sum(row.verdict == "reproduced" for row in self.rows)
-        of = sum(row.published is not None for row in self.rows)
-        return f"{self.title}: {count} of {of} published figures reproduced, {self.seconds:.1f} s"
+    Every run draws its own archive and fits its own law, so the spread over runs contains the luck
+    of the archive. Contexts and noise are shared by all agents and, within a table, by settings.
+    """
+    counts = [whole(e.runs if runs is None else runs, "runs", 2) for e in experiments]
+    jobs = [Job(setting, count, seed) for e, count in zip(experiments, counts, strict=True)
+            for setting in e.settings]  # fmt: skip
+    found = iter(bar(in_order(_timed, jobs, engine), label="settings", total=len(jobs)))
+    results = []
+    for experiment in experiments:
+        rows, curves, seconds = [], {}, 0.0
+        for setting in experiment.settings:
+            run, took = next(found)
+            rows += rows_of(setting, run, experiment.notes)
+            curves[setting.label] = run
+            seconds += took
+        results.append(Result(experiment, tuple(rows), seconds, seed, curves))
+    return results
 
 
 def run_experiment(experiment: Experiment, *, runs: int | None = None, seed: int = 0) -> Result:
-    """Run every setting; contexts and noise are shared by all agents and, within a table, settings.
-
-    Every run draws its own archive and fits its own law, so the spread over runs contains the
-    luck of the archive.
-    """
-    count = whole(experiment.runs if runs is None else runs, "runs", 2)
-    start = time.perf_counter()
-    rows: list[Row] = []
-    curves: dict[str, Run] = {}
-    for setting in bar(experiment.settings, label=experiment.name):
-        run = run_setting(setting, count, seed)
-        curves[setting.label] = run
-        rows.extend(_rows(setting, run, experiment.notes))
-    return Result(
-        experiment.name, experiment.title, tuple(rows), time.perf_counter() - start, seed, curves
-    )
+    """Run one experiment here; see :func:`run_experiments`."""
+    return run_experiments([experiment], runs=runs, seed=seed)[0]
 
 
 def run_setting(setting: Setting, runs: int, seed: int) -> Run:
     """Fit the laws on one archive per run and play every agent on one world."""
     world = setting.environment.world(runs, setting.horizon, rng=stream(seed, "online"))
-    fitted: dict[str, list[Any]] = {name: [] for name in setting.laws}
-    for r in bar(range(runs), label=f"fit {setting.label}"):
-        archive = setting.environment.archive(
-            setting.units, setting.length, rng=stream(seed, "archive", r)
-        )
+    archives = tuple(
+        setting.environment.archive(setting.units, setting.length, rng=stream(seed, "archive", r))
+        for r in range(runs)
+    )
+    laws: dict[str, list[Any]] = {name: [] for name in setting.laws}
+    for archive in bar(archives, label=f"fit {setting.label}"):
         for name, law in setting.laws.items():
-            fitted[name].append(law.fit(archive, seed=seed))
-    agents = [pulse(world, laws, name=name) for name, laws in fitted.items()]
-    agents += [
-        pulse_adaptive(world, fitted[law], name=name) for name, law in setting.adaptive.items()
-    ]
-    return simulate(world, [*agents, *setting.others(world)])
+            laws[name].append(law.fit(archive, seed=seed))
+    return simulate(world, setting.agents(Ready(world, archives, laws, seed)))
 
 
-def _rows(setting: Setting, run: Run, notes: dict[str, str]) -> list[Row]:
-    rows = []
-    for name, line in run.table.iterrows():
-        agent = str(name)
-        printed = setting.published.get(agent)
-        regret, se = float(line["regret"]), float(line["se"])
-        verdict, ratio = "", None
-        if printed is not None:
-            apart = abs(regret - printed.mean)
-            close = apart <= max(CLOSE * printed.mean, 2 * math.hypot(se, printed.se))
-            verdict, ratio = "reproduced" if close else "differs", regret / printed.mean
-        rows.append(
-            Row(
-                setting.label, agent, regret, se, float(line["regret_cond"]),
-                float(line["info_gap"]), int(line["runs"]),
-                None if printed is None else printed.mean, ratio, verdict,
-                "" if verdict == "reproduced" else notes.get(agent, "unexplained"),
-            )
-        )  # fmt: skip
-    return rows
+def _timed(job: Job) -> tuple[Run, float]:
+    start = time.perf_counter()
+    return run_setting(*job), time.perf_counter() - start

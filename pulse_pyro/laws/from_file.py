@@ -28,7 +28,7 @@ def law_from_file(path: str | Path) -> Law:
         raise ModelError(f"law_from_file: there is no file {file}{nearest(file.name, there)}")
     if file.suffix != ".py":
         raise ModelError(f"law_from_file: {file} is not a Python file (.py).")
-    module = _run(file)
+    module = run_file(file)
     _misnamed(module, file)
     model: Any = getattr(module, "model", None)
     if not callable(model):
@@ -57,10 +57,11 @@ def story(path: str | Path) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-def _run(file: Path) -> ModuleType:
+def run_file(file: Path) -> ModuleType:
+    """Run a file the user named and return what it defines, or say what is wrong with it."""
     spec = spec_from_file_location(f"pulse_pyro_law_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise ModelError(f"law_from_file: {file} cannot be loaded as Python.")
+        raise ModelError(f"{file} cannot be loaded as Python; name a .py file.")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up while they are made
     try:
@@ -69,7 +70,7 @@ def _run(file: Path) -> ModuleType:
         what = (str(cause).strip().splitlines() or [""])[0]
         raise ModelError(
             f"{file}{_line(cause, file)} raised when it was loaded: {type(cause).__name__}: {what};"
-            " a law's file only defines things, it should not need data or do work."
+            " such a file only defines things, it should not need data or do work."
         ) from cause
     finally:
         del sys.modules[spec.name]

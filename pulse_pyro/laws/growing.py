@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pulse_pyro._pyro.inference import Exact, Inference
 from pulse_pyro.arrays import Float, Float1, Float2, whole
-from pulse_pyro.errors import DataError, ModelError, PulseError
+from pulse_pyro.errors import DataError, ModelError
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.law import Law
@@ -27,10 +28,14 @@ class Refittable(Protocol):
 
 
 class Refit(NamedTuple):
-    """When a refit happened: how many W had been revealed, and how many rows of each unit seen."""
+    """When a refit happened: how many W had been revealed, and how many rows of each unit seen.
+
+    good : whether it gave a law.
+    """
 
     revealed: int
     rows: dict[str, int]
+    good: bool
 
 
 class GrowingArchive:
@@ -89,6 +94,15 @@ class GrowingArchive:
                 how = Exact(fitted.kernel.count)  # as many draws as at the start
             self._running = RunningLinear(own, how, history) if isinstance(how, Exact) else None
 
+    @cached_property
+    def history_id(self) -> str:
+        """Fingerprint of the archive at the start: all of S, W and what was seen."""
+        digest = hashlib.sha256()
+        for array in (self.history.s, self.history.w, self.history.seen):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
     def claim(self) -> None:
         """Become the archive of one policy: two would mix their rows."""
         if self._claimed:
@@ -133,20 +147,28 @@ class GrowingArchive:
 
     def refit(self) -> FittedLaw:
         """Fit the law on all that is known by now; one that fails leaves the law as it was."""
+        self._begin_refit()
+        self._fit()
+        self._refits[-1] = self._refits[-1]._replace(good=True)
+        return self.fitted
+
+    def _begin_refit(self) -> None:
+        """Note a refit, which counts as failed until it has given a law, and take in new rows."""
         new = self._log[self._learned :]
         rows = {unit: len(seen) for unit, seen in self._s.items()}
-        self._refits.append(Refit(len(self._log), rows))
+        self._refits.append(Refit(len(self._log), rows, False))
+        if self._running is not None and new:
+            w = np.array([self._w[unit][row] for unit, row in new])
+            self._running.add(self._inputs(new), w)
+
+    def _fit(self) -> None:
         seed = torch_seed(self.seed, "refit", len(self._refits))
         if self._running is not None:
-            if new:
-                w = np.array([self._w[unit][row] for unit, row in new])
-                self._running.add(self._inputs(new), w)
             self.fitted = self._running.fit(self.fitted, self._contexts(), self._units, seed)
         elif isinstance(self.law, Law):
             self.fitted = self.law.fit(self.grown, self.inference, seed=seed, warm=self.fitted)
         else:
             self.fitted = self.law.fit(self.grown, self.inference, seed=seed)
-        return self.fitted
 
     @property
     def grown(self) -> History:
@@ -193,22 +215,24 @@ class GrowingArchive:
         return arrays, {
             "units": list(self._s),
             "log": [[place[unit], row] for unit, row in self._log],
-            "refits": [[refit.revealed, refit.rows] for refit in self._refits],
+            "refits": [list(refit) for refit in self._refits],
         }
 
     def restore(self, arrays: Mapping[str, Float], events: Mapping[str, Any]) -> None:
         """Live through the same again: refits at the same points give the same law, bit by bit."""
         units = events["units"]
         log = [(units[i], row) for i, row in events["log"]]
-        every = [Refit(revealed, rows) for revealed, rows in events["refits"]]
-        custom = isinstance(self.law, Law) and self.law.family is None
-        chained = self._running is not None or custom
+        every = [Refit(*refit) for refit in events["refits"]]
+        last = max((k for k, refit in enumerate(every) if refit.good), default=-1)
+        custom = isinstance(self.law, Law) and self.law.family is None  # starts at the fit before
         for k, refit in enumerate(every):
-            if chained or k == len(every) - 1:  # other laws do not look at the fit before
+            again = refit.good and (k == last or custom or self._running is not None)
+            if again or self._running is not None:  # moments take in the rows of every refit
                 self._refits = every[:k]
                 self._bring_back(units, arrays, log[: refit.revealed], refit.rows)
-                with suppress(PulseError):  # a refit that failed then fails again
-                    self.refit()
+                self._begin_refit()
+            if again:
+                self._fit()
         self._refits = every
         self._bring_back(units, arrays, log, dict.fromkeys(units))
 

@@ -121,6 +121,20 @@ def exact_draws(
     return _match_mean(out, full[: 1 + p, : 1 + p] + np.diag(precision[: 1 + p]), full, flat)
 
 
+def inverse_root(design: Float2, prior: Conjugate | Flat) -> Float2:
+    """Return L (1 + p, q), L L' = (design + prior precision)^-1, its widest columns first.
+
+    design : Gram matrix of (1, x). Under Flat only the q directions that the rows span.
+    """
+    p, precision = len(design) - 1, np.zeros(len(design))
+    if isinstance(prior, Conjugate):
+        precision[0], precision[1:] = prior.intercept**-2, prior.slope_sd(p) ** -2
+    value, vector = np.linalg.eigh(design + np.diag(precision))
+    spanned = value > (RANK * value[-1] if isinstance(prior, Flat) else 0.0)
+    out: Float2 = vector[:, spanned] / np.sqrt(value[spanned])
+    return out
+
+
 def _match_mean(
     draws: dict[str, Float3], design: Float2, full: Float2, flat: bool
 ) -> dict[str, Float3]:

@@ -21,9 +21,9 @@ from pulse_pyro.arrays import Float1, Float2, Float3, Float4, positive
 from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.follow import Follower
+from pulse_pyro.laws.follow import Follower, OnlineLaw
 from pulse_pyro.policies.directions import Directions, directions
-from pulse_pyro.policies.imputed import PROBES, Imputed
+from pulse_pyro.policies.imputed import PROBES, Imputed, Scorer
 from pulse_pyro.policies.streaming import Streaming
 from pulse_pyro.radius import CORRECTED, Radius
 from pulse_pyro.seeds import stream
@@ -67,16 +67,57 @@ def adaptive_error(features: Features, s: Float3, w: Float3, remainder: Float3) 
     return out
 
 
+def theta_size(radius: Radius, theta_bound: float | None, where: str) -> float:
+    """Return S >= ||theta*||: the one given, else that of the corrected radius, else 1."""
+    if theta_bound is not None:
+        return positive(theta_bound, f"{where}: theta_bound")
+    return radius.params[0] if getattr(radius, "kind", -1) == CORRECTED else 1.0
+
+
+def find_directions(
+    law: object, reference: Float3 | Directions | None, seed: int, where: str
+) -> Directions | None:
+    """Return what rewards could repair of a law, or None, with a warning, if there is nothing.
+
+    law : anything PULSE-UCB plays with; only a fitted law has posterior draws to go by.
+    """
+    if isinstance(reference, Directions):
+        found = reference
+        if found.law is not law:
+            raise ModelError(f"{where}: the directions passed are those of another law.")
+    elif isinstance(law, FittedLaw):
+        found = directions(law, reference, seed=seed)
+    else:
+        warnings.warn(
+            f"{where}: {type(law).__name__} is no fitted law with posterior draws, so there is "
+            "nothing rewards could repair; it plays as PulseUCB.", stacklevel=3,
+        )  # fmt: skip
+        return None
+    if found.law.record.inference.startswith("Ensemble"):
+        warnings.warn(
+            f"{where}: the spread of an ensemble of networks is no posterior; what it agrees on "
+            "wrongly, rewards cannot repair.", stacklevel=3,
+        )  # fmt: skip
+    if found.counts.any():
+        return found
+    warnings.warn(
+        f"{where}: the law has no posterior spread, so there is nothing rewards could repair; it "
+        "plays as PulseUCB.", stacklevel=3,
+    )  # fmt: skip
+    return None
+
+
 class AdaptivePulseUCB(Streaming):
     """PULSE-UCB whose law is repaired by rewards, one decision at a time.
 
     Parameters
     ----------
-    law : a fitted law with posterior draws. Without any spread it plays as PULSE-UCB, and warns.
-    features : Phi, affine in w (checked at the first round).
+    law : a fitted law with posterior draws. A law without any spread, or of another kind (then one
+        that PulseUCB takes), has nothing to repair: it warns and plays as PulseUCB.
+    features : Phi, affine in w (checked at once).
     radius : rule for sqrt(gamma_t); ``corrected`` with ``augmented_bound`` as its theta_bound.
-    reference : (batch, time, s_dim) contexts to find the directions at, e.g. archive.s; or
-        Directions found before.
+    reference : (batch, time, s_dim) contexts to find the directions at, S alone, e.g. archive.s;
+        linear laws need none (None). Or Directions found before.
     theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||. By default
         that of the corrected radius, else 1.
     ridge : lambda; the directions are scaled by the posterior, so that 1 suits them.
@@ -87,46 +128,34 @@ class AdaptivePulseUCB(Streaming):
     """
 
     def __init__(
-        self, law: FittedLaw, features: Features, radius: Radius, reference: Float3 | Directions,
-        *, theta_bound: float | None = None, ridge: float = 1.0, seed: int = 0,
+        self, law: OnlineLaw, features: Features, radius: Radius,
+        reference: Float3 | Directions | None = None, *, theta_bound: float | None = None,
+        ridge: float = 1.0, seed: int = 0,
     ) -> None:  # fmt: skip
-        if not isinstance(law, FittedLaw):
+        if not isinstance(law, OnlineLaw):
             raise ModelError(
-                f"AdaptivePulseUCB: law must be a fitted law with posterior draws, but "
-                f"{type(law).__name__} came; PulseUCB takes any law."
+                f"AdaptivePulseUCB: law must be a fitted law, but {type(law).__name__} came; fit "
+                "it first: law.fit(history, seed=0)."
             )
         if not isinstance(features, Features):
             raise ModelError(f"AdaptivePulseUCB: features must be Features, not {features!r}.")
-        found = (
-            reference
-            if isinstance(reference, Directions)
-            else directions(law, reference, seed=seed)
+        found = find_directions(law, reference, seed, "AdaptivePulseUCB")
+        size = theta_size(radius, theta_bound, "AdaptivePulseUCB")
+        scorer: Scorer = (
+            Imputed(law, features, DRAWS, seed)
+            if found is None
+            else Adapted(found, features, size, seed)
         )
-        if found.law is not law:
-            raise ModelError("AdaptivePulseUCB: the directions passed are those of another law.")
-        if law.record.inference.startswith("Ensemble"):
-            warnings.warn(
-                "AdaptivePulseUCB: the spread of an ensemble of networks is no posterior; what it "
-                "agrees on wrongly, rewards cannot repair.", stacklevel=2,
-            )  # fmt: skip
-        if not found.counts.any():
-            warnings.warn(
-                "AdaptivePulseUCB: the law has no posterior spread, so there is nothing rewards "
-                "could repair; it plays as PulseUCB.", stacklevel=2,
-            )  # fmt: skip
-        size = radius.params[0] if getattr(radius, "kind", -1) == CORRECTED else 1.0
-        size = (
-            size if theta_bound is None else positive(theta_bound, "AdaptivePulseUCB: theta_bound")
-        )
-        super().__init__(Adapted(law, features, found, size, seed), radius, ridge)
+        super().__init__(scorer, radius, ridge)
 
 
 class Adapted:
     """Scores (phihat, M psi) for one decision at a time."""
 
     def __init__(
-        self, law: FittedLaw, features: Features, found: Directions, theta_bound: float, seed: int
+        self, found: Directions, features: Features, theta_bound: float, seed: int
     ) -> None:
+        law = found.law
         self.law, self.features, self.found = law, features, found
         self._bound, self.w_names = theta_bound, law.w_names
         mean, sd = law.contexts
@@ -143,7 +172,7 @@ class Adapted:
             f"{features.names[j]}~{law.w_names[i]}.{k}" for i, j in self._used for k in range(most)
         )
         self.inner = Imputed(law, features, DRAWS, seed)
-        self.inner.affine = law.exact_mean
+        self.inner.affine = True
 
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1:
         """Fill x, (1, 1, K, d), of these arms; return e, (K,), what the directions leave out."""

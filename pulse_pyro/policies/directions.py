@@ -5,9 +5,9 @@ A law with posterior draws mu^(m)(x) of E[W | x] varies, a posteriori, along fun
     E[W | x] = mubar(x) + sum_k c_k psi_k(x) + remainder(x),   c_k of mean 0 and unit scale.
 
 Linear laws have psi = L'(1, x) with L L' the posterior covariance of the coefficients, and no
-remainder. Other laws have the main deviations of their draws at reference contexts (SVD); what
-these leave out is bounded by other draws (by the same ones, and too small, where a law has fewer
-than 20).
+remainder (see ``linear_directions``). Other laws have the main deviations of their draws at
+reference contexts (SVD); what these leave out is bounded by other draws (by the same ones, and too
+small, where a law has fewer than 20).
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from pulse_pyro.arrays import Float1, Float2, Float3, Int, share, whole
-from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.errors import DataError, ModelError, PulseError, SettingError
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.policies.linear_directions import linear_directions
 from pulse_pyro.seeds import stream
 
 ENERGY = 0.99  # share of the posterior's variance the directions hold
 LEVEL = 0.95  # of the remainder, over all reference contexts at once
 FEW = 20  # draws below which none can be spared to judge the others
 REFERENCE = 2000  # contexts at most that directions are found at
+LEAST = 500  # different ones, at least
+WIDE = 2.0  # spread of made-up contexts, over that of S in the archive
 
 
 @runtime_checkable
@@ -50,36 +53,6 @@ class Directions(Protocol):
 
     def remainder(self, x: Float2) -> Float2:
         """Bound what the directions leave out of E[W | x], (n, w_dim)."""
-
-
-@dataclass(frozen=True, eq=False)
-class LinearDirections:
-    """psi = L'(1, x) with L L' the posterior covariance of the coefficients: nothing is left out.
-
-    root : (w_dim, 1 + p, q), for raw W and the law's own units of x, 0 beyond a W's own number.
-    sizes : (M,) ||c||^2 of each draw, over all W. As many draws as coefficients, at least, are
-    needed to know the covariance: directions that fewer do not span are missing.
-    """
-
-    law: FittedLaw
-    root: Float3
-    sizes: Float1
-
-    @property
-    def counts(self) -> Int:
-        """Columns of L that are not 0."""
-        return np.asarray((self.root != 0).any(1).sum(1))
-
-    def at(self, x: Float2) -> Float3:
-        """Return psi, (n, w_dim, q)."""
-        z = self.law.scaler.x_in(self.law.inputs.fill(x))
-        ones = np.concatenate([np.ones((len(z), 1)), z], axis=1)
-        psi: Float3 = np.einsum("np,wpq->nwq", ones, self.root)
-        return psi
-
-    def remainder(self, x: Float2) -> Float2:
-        """Return zeros."""
-        return np.zeros((len(x), len(self.root)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,22 +98,30 @@ class DrawDirections:
 
 
 def directions(
-    law: FittedLaw, reference: Float3, *, most: int = 8, draws: int = 64, seed: int = 0
-) -> Directions:
+    law: FittedLaw, reference: Float3 | None = None, *, most: int = 8, draws: int = 64,
+    seed: int = 0,
+) -> Directions:  # fmt: skip
     """Find the directions in which a law is unsure.
 
     Parameters
     ----------
-    law : fitted; linear laws get all directions in closed form.
-    reference : (batch, time, s_dim) contexts like those to come, e.g. the archive's S; not used by
-        linear laws.
+    law : fitted; linear laws get all directions in closed form. E[W] given a draw must have a
+        closed form: Monte Carlo noise would pass for spread.
+    reference : (batch, time, s_dim) contexts like those to come, S alone, e.g. archive.s; not used
+        by linear laws, which need none.
     most, draws : at most so many directions for each W, from so many posterior draws; as many as
         hold 99 % of their variance.
-    seed : of the choice of draws.
+    seed : of the choice of draws, and of made-up contexts.
+
+    Where the law was fitted it is sure of itself, so that few archived rows alone would show none
+    of the directions that matter elsewhere. Fewer than 500 different reference contexts are
+    therefore joined by made-up ones, normal around the archive's mean of S with twice its sd, some
+    with steady and some with jumping lags, until there are as many. Of an archive too small to know
+    the spread of S they are a guess: contexts like those to come, where there are any, are better.
 
     Relies on the posterior being honest: diagnose the law first. The remainder is a statement of
-    the posterior about contexts like the reference, not a confidence band: calibration is. A law
-    whose draws are all alike (or that has only one) has no directions: ``counts`` is 0.
+    the posterior about contexts like these, not a confidence band: calibration is. A law whose
+    draws are all alike (or that has only one) has no directions: ``counts`` is 0.
     """
     if not isinstance(law, FittedLaw):
         raise ModelError(
@@ -150,20 +131,26 @@ def directions(
     whole(draws, "directions: draws", 2)
     kernel = law.kernel
     if isinstance(kernel, LinearKernel):
-        scale = law.scaler.w_scale
-        root = np.stack([_root(kernel.coef[:, :, j]) * scale[j] for j in range(len(scale))])
-        root = root[..., : int((root != 0).any(1).sum(1).max())]
-        apart = (kernel.coef - kernel.mean_coef) * scale
-        back = np.linalg.pinv(root, rcond=1e-10)
-        sizes = (np.einsum("mpw,wqp->mwq", apart, back) ** 2).sum((1, 2))
-        return LinearDirections(law, root, sizes)
+        return linear_directions(law, kernel, seed)
+    if not law.exact_mean:
+        raise ModelError(
+            f"directions: E[W] of {law.law.label} has no closed form given a draw, so that its "
+            "directions would be Monte Carlo noise; use PulseUCB."
+        )
+    if reference is None:
+        raise SettingError(
+            f"directions: {law.law.label} is not linear, so reference contexts are needed: pass "
+            "archive.s, or contexts like those to come; S alone is enough."
+        )
+    x, w_dim = _reference(law, reference, seed), len(law.w_names)
+    if kernel.count < 2:
+        alone, none = np.zeros(1, np.int64), np.zeros((w_dim, 1, 0))
+        return DrawDirections(law, alone, none, alone, np.zeros((w_dim, 0, 1)), np.zeros(w_dim))
     order = stream(seed, "directions").permutation(kernel.count)
     half = min(draws, kernel.count // 2)
     index, others = order[:half], order[half : 2 * half]
     if kernel.count < FEW:
         index = others = order
-    x = _reference(law, reference, seed)
-    w_dim = len(law.w_names)
     apart = _deviations(law, x, index) / np.sqrt(len(index))
     vectors = np.zeros((w_dim, len(index), most))
     for j in range(w_dim):
@@ -204,7 +191,7 @@ def augmented_bound(theta_bound: float, found: Directions, *, delta: float = 0.0
 
 
 def _reference(law: FittedLaw, reference: Float3, seed: int) -> Float2:
-    """Return complete input rows of the reference contexts, a random choice if there are many."""
+    """Return complete input rows of the reference contexts: some of many, more if they are few."""
     s = np.asarray(getattr(reference, "s", reference), np.float64)  # an archive has its S
     if s.ndim != 3 or s.shape[-1] != len(law.s_names):
         raise DataError(
@@ -220,7 +207,25 @@ def _reference(law: FittedLaw, reference: Float3, seed: int) -> Float2:
             "lags it looks at, such as the archive's s."
         )
     some: Float2 = rows[stream(seed, "reference").permutation(len(rows))[:REFERENCE]]
-    return some
+    missing = LEAST - len(np.unique(some, axis=0))
+    return some if missing <= 0 else np.concatenate([some, _made_up(law, missing, seed)])
+
+
+def _made_up(law: FittedLaw, size: int, seed: int) -> Float2:
+    """Return input rows (size, p) of short series around the archive's S, where the law answers."""
+    rng, (mean, sd) = stream(seed, "made up"), law.contexts
+    sd = np.where(sd > 1e-10 * np.abs(mean), sd, 1.0)  # a constant column has no spread
+    shape = size, law.summary.memory, len(mean)
+    steady = rng.random((size, 1, 1))  # correlation of the rows of a series
+    level, jump = rng.standard_normal((size, 1, len(mean))), rng.standard_normal(shape)
+    z = np.sqrt(steady) * level + np.sqrt(1.0 - steady) * jump
+    x: Float2 = law.summary(mean + WIDE * sd * z)[:, -1]
+    try:
+        known = law.mean_draws_at(x, np.zeros(1, np.int64))[0]
+    except (PulseError, ValueError):  # a custom model need not be defined at every context
+        return x[:0]
+    answered: Float2 = x[np.isfinite(known).all(1)]
+    return answered
 
 
 def _deviations(law: FittedLaw, x: Float2, index: Int) -> Float3:
@@ -231,14 +236,4 @@ def _deviations(law: FittedLaw, x: Float2, index: Int) -> Float3:
 
 def _left(law: FittedLaw, x: Float2, others: Int, psi: Float3, coef: Float3) -> Float3:
     out: Float3 = _deviations(law, x, others) - np.einsum("nwq,wqm->mnw", psi, coef)
-    return out
-
-
-def _root(coef: Float2) -> Float2:
-    """Return L with L L' the covariance of coefficient draws (draw, 1 + p), 0 if they are alike."""
-    if len(coef) < 2:
-        return np.zeros((coef.shape[1],) * 2)
-    value, vector = np.linalg.eigh(np.cov(coef.T))
-    value = np.where(value > 1e-14 * max(float((coef**2).max()), 1e-300), value, 0.0)
-    out: Float2 = (vector * np.sqrt(value))[:, ::-1]  # the widest first
     return out

@@ -26,7 +26,9 @@ def play_horizon(
     x : (run, time, action, d) scored features.
     reward : (run, time, action) the reward each arm would pay; NaN = the reward is lost.
     radius, ridge : as in :func:`decide` and :func:`init`.
-    error : e_{t,a}, (run, time, action) or length 1 along run or time; or a Sensitivity.
+    error : e_{t,a}, (run, time, action) or length 1 along run or time; or a Sensitivity. By default
+        0; a rule with a budget (``robust``) takes it for not known, and infinity for a round of
+        which it is not.
     allowed : (run, time, action), or length 1 along run or time.
     taught : (run, time, action, d) features learned from if not those scored, e.g. of the full
         context where W is revealed after the action; NaN rows fall back to x. Their error is 0.
@@ -54,7 +56,7 @@ def play_horizon(
                 f"play_horizon: {name} must be (run, time, action) = ({runs}, {horizon}, {arms}), "
                 f"or 1 along run or time, but its shape is {array.shape}."
             )
-    if not np.isfinite(bound).all() or (bound < 0).any():
+    if not (bound >= 0).all() or (np.isinf(bound).any() and radius.untold == 0.0):
         raise SettingError("play_horizon: error must be finite and >= 0.")
     extra = NOTHING
     if isinstance(error, Sensitivity):
@@ -64,7 +66,7 @@ def play_horizon(
             raise SettingError(
                 "play_horizon: errors are 0 where W is revealed, so taught goes with plain errors."
             )
-        extra, bound = _taught(extra, x, taught, bound)
+        extra, bound = _taught(extra, x, taught, bound, radius)
     if radius.kind == SAMPLED:
         noise = stream(radius.seed, "thompson").standard_normal((runs, horizon, dim))
         extra = extra._replace(noise=noise)
@@ -135,7 +137,9 @@ def _sensitive(extra: Extra, error: Sensitivity, shape: tuple[int, ...], radius:
     return extra._replace(eps=eps, slopes=slopes, kappa=kappa)
 
 
-def _taught(extra: Extra, x: Float4, taught: Float, bound: Float) -> tuple[Extra, Float]:
+def _taught(
+    extra: Extra, x: Float4, taught: Float, bound: Float, radius: Radius
+) -> tuple[Extra, Float]:
     known = np.array(taught, np.float64, order="C")
     if known.shape != x.shape:
         raise FeatureError(
@@ -143,6 +147,7 @@ def _taught(extra: Extra, x: Float4, taught: Float, bound: Float) -> tuple[Extra
         )
     revealed = np.isfinite(known).all(-1)
     known[~revealed] = x[~revealed]
-    if bound.size:
-        bound = np.ascontiguousarray(np.where(revealed, 0.0, bound))
+    if bound.size or radius.untold > 0.0:
+        rest = bound if bound.size else radius.untold
+        bound = np.ascontiguousarray(np.where(revealed, 0.0, rest))
     return extra._replace(taught=known), bound

@@ -22,7 +22,17 @@ from pulse_pyro.policies.steps import (
     draw,
     reach_of,
 )
-from pulse_pyro.radius import BIAS, GIVEN, OPTIMISTIC, RIDGE, SAMPLED, WEIGHT, bias_part, sqrt_gamma
+from pulse_pyro.radius import (
+    BIAS,
+    CAP,
+    GIVEN,
+    OPTIMISTIC,
+    RIDGE,
+    SAMPLED,
+    WEIGHT,
+    bias_part,
+    sqrt_gamma,
+)
 
 REFRESH = 1024  # rewards between re-factorisations of the inverse
 
@@ -72,6 +82,14 @@ def _refactor(
     return logdet - d * math.log(ridge), gap / size
 
 
+@njit(cache=True, error_model="numpy")  # rounded alike wherever it is compiled into
+def _count_error(e2: float, tri: float, e: float, square: float) -> tuple[float, float]:
+    """Add e to sum e^2 and sum e u / sqrt(1 + u^2), u^2 = square; e may be infinite."""
+    if square > 0.0:
+        tri += e * math.sqrt(square / (1.0 + square))
+    return e2 + e * e, tri
+
+
 @njit(cache=True, error_model="numpy", fastmath=FAST)
 def play(
     x: Float, reward: Float, error: Float, allowed: Array, extra: Extra | None, kind: int,
@@ -84,7 +102,8 @@ def play(
     size 0 for "no error" and "all allowed". A round that cannot be scored (-1, -2), or whose
     reward is NaN, teaches nothing. ``sums`` = (rounds, logdet, sum_e2, sum_tri, drift). A radius
     that is GIVEN is read from root_gamma, any other written there. ``extra`` is what only some
-    rules need; None for a constant, paper or corrected radius without refinements.
+    rules need; None for a constant, paper or corrected radius without refinements. A rule with a
+    budget counts a round without an error as one of infinite error: its cap stands for them all.
     """
     runs, horizon, arms, d = x.shape
     reach, counts, wide = np.empty((arms, d)), np.ones(horizon), d > SMALL
@@ -95,7 +114,8 @@ def play(
         y = extra.taught if extra.taught.shape[3] > 0 else x
         sampled, sensitive = kind == SAMPLED, extra.slopes.shape[3] > 0
         refined = sensitive or params[BIAS] + params[RIDGE] + params[OPTIMISTIC] > 0.0
-        has_error = sensitive or error.shape[2] > 0
+        told = sensitive or error.shape[2] > 0
+        has_error = told or params[CAP] < math.inf
         again = wide
         drawn, e_now = np.empty(d), np.zeros(arms)
     for r in range(runs):
@@ -133,6 +153,8 @@ def play(
             if extra is not None:
                 if refined and a >= 0:
                     e = e_now[a]
+                if not told and params[CAP] < math.inf:
+                    e = math.inf
                 if extra.spent.shape[1] > 0:
                     extra.spent[r, t] = e
             if a < 0 or not math.isfinite(reward[r, t, a]):
@@ -153,8 +175,7 @@ def play(
             n += 1
             logdet += math.log1p(square)
             if has_error:
-                e2 += e * e
-                tri += e * math.sqrt(square / (1.0 + square))
+                e2, tri = _count_error(e2, tri, e, square)
             if n % REFRESH == 0:
                 _gather(pr, br, y, reward, action, counts, r, gathered, t + 1)
                 gathered = t + 1

@@ -33,7 +33,8 @@ class State(NamedTuple):
     precision, inverse : (d, d) Sigma_t and its inverse, kept by rank-one updates.
     b, theta : (d,) sum of reward times features, and theta_hat_t.
     sums : (5,) rounds, log det Sigma_t - d log lambda, sum e^2, sum e u / sqrt(1 + u^2), and the
-        largest relative drift of the inverse found at a re-factorisation (every 1,024 rounds).
+        largest relative drift of the inverse found at a re-factorisation (every 1,024 rounds). The
+        sums of e are infinite once a rule with a budget has learned from a round without e.
     ridge : lambda.
     """
 
@@ -75,7 +76,8 @@ class Decision(NamedTuple):
 
     action : chosen arm. x : (d,) its scored features. mean, width : (K,) theta_hat' x and
     ||x||_{Sigma^{-1}} of each arm, NaN where not allowed. gamma : gamma_{t-1}. error : bound e_t
-    on |theta*'(phibar - phihat)| for the chosen arm. id : issued by a policy, -1 outside one.
+    on |theta*'(phibar - phihat)| for the chosen arm; infinite if a rule with a budget was told
+    none. id : issued by a policy, -1 outside one.
     weight : of a robust rule: the round will count min(1, weight / u).
 
     The arm with the largest mean + sqrt(gamma) width was chosen, unless the rule is refined (its
@@ -104,8 +106,9 @@ def init(dim: int, ridge: float, batch: tuple[int, ...] = ()) -> State:
 
 
 def decide(
-    state: State, x: Float, radius: Radius, *, error: ArrayLike = 0.0, allowed: Bool | None = None
-) -> Decision:
+    state: State, x: Float, radius: Radius, *, error: ArrayLike | None = None,
+    allowed: Bool | None = None,
+) -> Decision:  # fmt: skip
     """Choose an arm.
 
     Parameters
@@ -113,7 +116,8 @@ def decide(
     state : from :func:`init` or :func:`update`.
     x : (K, d) scored features of each arm, or (runs, K, d) for a batched state.
     radius : rule for sqrt(gamma).
-    error : e_{t,a}, scalar or (K,) or (runs, K); only the chosen arm's is carried on.
+    error : e_{t,a}, scalar or (K,) or (runs, K); only the chosen arm's is carried on. By default
+        0, or not known where the rule has a budget for it (``robust``).
     allowed : (K,) or (runs, K) arms that may be played; all by default.
 
     Raises FeatureError if an allowed arm's features are not finite: nothing is changed. Rules that
@@ -136,10 +140,10 @@ def decide(
     xs = x[None, None] if single else x[:, None]
     lead, _, arms, _ = xs.shape
     mask = NO_MASK if allowed is None else _mask(allowed, lead, arms)
-    errors = _errors(error, lead, arms)
+    told = NO_ERROR if error is None else np.array(_errors(error, lead, arms))[:, None]
     unknown = np.full((lead, 1, arms), np.nan)
     batched = _batched(state)
-    action, root = run_kernel(batched, xs, unknown, np.array(errors)[:, None], mask, radius)
+    action, root = run_kernel(batched, xs, unknown, told, mask, radius)
     action, root = action[:, 0], root[:, 0]
     if (action < 0).any():
         raise _refusal(xs[:, 0], mask, action)
@@ -148,7 +152,8 @@ def decide(
     kernels.scores(xs, batched.inverse, batched.theta, mean, width)
     if mask.size:
         mean[~mask[:, 0]] = width[~mask[:, 0]] = np.nan
-    out = (action, chosen, mean, width, root**2, errors[np.arange(lead), action])
+    e = told[np.arange(lead), 0, action] if told.size else np.full(lead, radius.untold)
+    out = (action, chosen, mean, width, root**2, e)
     if single:
         return Decision._make((*(o[0] for o in out), -1, radius.weight))
     return Decision(*out, weight=radius.weight)
@@ -169,7 +174,8 @@ def update(
             f"{reward!r} came."
         )
     errors = _column(decision.error if error is None else error, lead)
-    if errors is None or not np.isfinite(errors).all() or (errors < 0).any():
+    unknown = error is None and decision.weight < math.inf  # a budget stands for it
+    if errors is None or not (errors >= 0).all() or (np.isinf(errors).any() and not unknown):
         raise SettingError(f"update: the error bound must be finite and >= 0, not {error!r}.")
     x = np.ascontiguousarray(decision.x, dtype=np.float64)
     if x.shape != state.b.shape:

@@ -25,8 +25,8 @@ class PulseUCB(Streaming):
     ridge : lambda > 0.
     size : Monte Carlo draws a round, used only if Phi is not affine in w.
     seed : of those draws.
-    errors : source of e_{t,a}, CalibratedErrors(...) or SensitiveErrors(...); by default 0, or
-        what ``act`` is told.
+    errors : source of e_{t,a}, CalibratedErrors(...) or SensitiveErrors(...); by default what
+        ``act`` is told, else 0, or all of its budget where the radius has one (``robust``).
     archive : GrowingArchive(history, law, every=n): W handed to ``learn`` after the fact joins the
         archive, and the law is refitted every n of them. Calibrated errors stay valid for the
         refitted law where Phi is affine in w: the band speaks of the truth, not of the law.

@@ -130,9 +130,10 @@ def choose_refined(
                 dot = 0.0
                 for i in range(d):
                     dot += v[i] * extra.past[r, k, i]
-                own += extra.past_error[r, k] * abs(dot)
+                if dot != 0.0:  # the error may be infinite
+                    own += extra.past_error[r, k] * abs(dot)
             bonus += min(own, bias * width) - bias * width
-        if p[OPTIMISTIC] > 0:
+        if p[OPTIMISTIC] > 0 and e[a] < math.inf:  # infinite: not known, a budget stands for it
             bonus += e[a]
         score = mean + bonus
         total += score

@@ -23,20 +23,20 @@ from pulse_pyro.radius import Radius, corrected, paper
 
 def robust(
     *, sigma: float, budget: float, dim: int, delta: float = 0.05, theta_bound: float = 1.0,
-    alpha: float | None = None, told: bool = False,
+    alpha: float | None = None,
 ) -> Radius:  # fmt: skip
     """Return the rule of robust PULSE-UCB.
 
     Parameters
     ----------
     sigma, delta, theta_bound : as in :func:`corrected`.
-    budget : C >= sum of |theta*'(phibar - phihat)| over all rounds that will be learned from, e.g.
-        the horizon times the mean of ``Calibration.reward_error`` over contexts like those to come,
-        plus a margin. Nothing checks it. Large budgets make every round count little: from about
-        sigma sqrt(d T) on it hardly learns, and ``corrected`` is the better rule.
+    budget : C >= sum of |theta*'(phibar - phihat)| over all rounds that will be learned from, see
+        ``Calibration.budget``. Nothing checks it. Large budgets make every round count little: from
+        about sigma sqrt(d T) on it hardly learns, and ``corrected`` is the better rule.
     dim : d, number of scored features. alpha : weight scale, sigma sqrt(d) / C by default.
-    told : whether e_t are handed to the policy, of every round; B_t is then the smallest of the
-        three bounds above, else alpha C.
+
+    With e_t handed to the policy (``errors=``, ``error=``) for every round that was learned from,
+    B_t is the smallest of the three bounds above; once a round came without, it is alpha C.
 
     The paper's own form uses alpha = sqrt(d) / C without the noise scale and sum sqrt(D) with a
     factor missing; see :func:`robust_paper`.
@@ -46,7 +46,7 @@ def robust(
     scale = positive(sigma, "robust: sigma")
     plain = corrected(sigma=scale, delta=delta, theta_bound=theta_bound)
     weight = positive(scale * math.sqrt(d) / total if alpha is None else alpha, "robust: alpha")
-    return replace(plain, name="robust", weight=weight, cap=weight * total, dim=d, told=told)
+    return replace(plain, name="robust", weight=weight, cap=weight * total, dim=d)
 
 
 def robust_paper(

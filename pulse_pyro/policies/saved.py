@@ -23,7 +23,7 @@ from pulse_pyro.radius import SAMPLED
 from pulse_pyro.sealed import read_sealed, write_sealed
 from pulse_pyro.seeds import stream
 
-FORMAT = 1
+FORMAT = 2
 STATE = ("precision", "inverse", "b", "theta", "sums")
 OPEN = ("action", "x", "mean", "width", "gamma", "error")
 
@@ -75,7 +75,8 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
 
     policy : PulseUCB(law, features, radius, ...) or AdaptivePulseUCB(...) with the same law,
     features, radius, ridge and errors; any difference that can be told is refused, and nothing is
-    changed. Phi is compared at a few contexts.
+    changed. Phi is compared at a few contexts. A growing archive must start from the same history,
+    and is brought back by fitting again what was fitted.
     """
     if not isinstance(path, str | Path):
         raise BundleError(f"load_policy(path, policy): the path came as {type(path).__name__}.")
@@ -102,14 +103,14 @@ def load_policy(path: str | Path, policy: Streaming) -> Streaming:
         raise BundleError(
             f"load_policy: Phi of the policy passed gives other values than when {path} was saved."
         )
-    for name, array in zip(STATE, policy._state[:5], strict=True):
-        array[:] = arrays[name]
-    policy._issued = manifest["issued"]
     if policy.archive is not None:
         rows = {name[8:]: v for name, v in arrays.items() if name.startswith("archive.")}
         policy.archive.restore(rows, manifest["events"])
         if policy.archive.fitted is not policy.archive.first:
             policy.swap_law(policy.archive.fitted)
+    for name, array in zip(STATE, policy._state[:5], strict=True):
+        array[:] = arrays[name]
+    policy._issued = manifest["issued"]
     for row, key in enumerate(manifest["open"]):
         unit, place = manifest["places"][row]
         policy._open[key] = _opened(arrays, row, key)._replace(unit=unit, row=place)
@@ -163,7 +164,13 @@ def _archive(archive: GrowingArchive) -> dict[str, Any]:
     about = law.label if isinstance(law, Law) else repr(law)
     if isinstance(law, Law) and law.family is not None:
         about = repr(law.family.spec())
-    return {"every": archive.every, "seed": archive.seed, "inference": how, "law": about}
+    return {
+        "every": archive.every,
+        "seed": archive.seed,
+        "inference": how,
+        "law": about,
+        "history": archive.history_id,
+    }
 
 
 def _first_law(policy: Streaming) -> OnlineLaw:

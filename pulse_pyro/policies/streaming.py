@@ -133,7 +133,7 @@ class Streaming:
             that was missed counts too: ``observe`` it with NaN.
         allowed : (K,) arms that may be played; all by default.
         error : e_{t,a}, scalar or (K,): bound on |theta*'(phibar - phihat)|; by default what the
-            policy's own source of errors says, 0 without one.
+            policy's own source of errors says; without one 0, or what a budget allows.
 
         Raises FeatureError, and learns nothing, if the round cannot be scored; S_t stays in the
         unit's past and the next round can be played as usual.

@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from pulse_pyro.arrays import Float3
+from pulse_pyro.arrays import Float3, Float4
 from pulse_pyro.calibration.calibration import reward_bound
 from pulse_pyro.calibration.sensitivity import Sensitivity
 from pulse_pyro.environments.world import World
-from pulse_pyro.errors import SettingError
+from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.features import ConditionalLaw, expected_features
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.policies.adaptive import DRAWS, adaptive_error, adaptive_features
-from pulse_pyro.policies.directions import directions
+from pulse_pyro.policies.adaptive import (
+    adaptive_error,
+    adaptive_features,
+    find_directions,
+    theta_size,
+)
+from pulse_pyro.policies.directions import Directions
 from pulse_pyro.policies.oful import interactions, oful_features, oful_paper_features
 from pulse_pyro.radius import Radius
 from pulse_pyro.seeds import stream
@@ -50,37 +54,64 @@ def pulse(
 
 
 def pulse_adaptive(
-    world: World, law: FittedLaw | Sequence[FittedLaw], reference: Float3 | None = None, *,
-    name: str = "pulse_adaptive", radius: Radius = PUBLISHED, theta_bound: float = 1.0,
-    seed: int = 0,
+    world: World, law: ConditionalLaw | Sequence[ConditionalLaw],
+    reference: Float3 | Sequence[Float3] | None = None, *, name: str = "pulse_adaptive",
+    radius: Radius = PUBLISHED, theta_bound: float | None = None, seed: int = 0,
 ) -> Agent:  # fmt: skip
     """PULSE-UCB whose law is repaired by rewards where its posterior is unsure.
 
-    law : one for all runs, or one per run. reference : (batch, time, s_dim) contexts the
-    directions of a law that is not linear are found at; the archive's S, or the world's own.
-    theta_bound : carries what the directions leave out to e_t; used by the corrected radius.
+    law : one for all runs, or one per run. One without posterior spread, or that is no fitted law,
+    warns and is played as by :func:`pulse`.
+    reference : (batch, time, s_dim) contexts the directions of a law that is not linear are found
+    at, or a list of them, one per law: the archive's S, or contexts like those to come. Linear laws
+    need none.
+    theta_bound : S, carries what the directions leave out to e_t; by default that of the corrected
+    radius, else 1.
     """
     laws = list(law) if isinstance(law, Sequence) else [law]
     if len(laws) not in (1, len(world.s)):
         raise SettingError(f"pulse_adaptive: {len(laws)} laws came for {len(world.s)} runs.")
-    size, parts, errors = len(world.s) // len(laws), [], []
-    for r, each in enumerate(laws):
-        s = world.s[r * size : (r + 1) * size]
-        known = directions(each, s if reference is None else reference, seed=seed)
-        found = expected_features(each, world.features, s, size=DRAWS, rng=stream(seed, "pulse", r))
-        rows, mean = each.summary(s), each.mean(s)
-        flat = rows.reshape(-1, rows.shape[-1])
-        psi, rest = known.at(flat), known.remainder(flat)
-        x = adaptive_features(
-            found.mean, world.features, s, mean, psi.reshape(*s.shape[:2], *psi.shape[1:])
+    for each in laws:
+        if not hasattr(each, "sample"):
+            raise ModelError(
+                f"pulse_adaptive: a fitted law was expected, {type(each).__name__} came; fit it "
+                "first: law.fit(history, seed=0)."
+            )
+    known = list(reference) if isinstance(reference, Sequence) else [reference] * len(laws)
+    if len(known) != len(laws):
+        raise SettingError(
+            f"pulse_adaptive: {len(known)} references came for {len(laws)} laws; one per law."
         )
-        left = adaptive_error(world.features, s, mean, rest.reshape(*s.shape[:2], -1))
-        parts.append(x[:, world.lead :])
-        errors.append(reward_bound(left[:, world.lead :], theta_bound))
+    bound = theta_size(radius, theta_bound, "pulse_adaptive")
+    plain = pulse(world, laws[0] if len(laws) == 1 else laws, name=name, radius=radius, seed=seed)
+    size, parts, errors = len(world.s) // len(laws), [], []
+    for r, (each, contexts) in enumerate(zip(laws, known, strict=True)):
+        rows = slice(r * size, (r + 1) * size)
+        found = find_directions(each, contexts, seed, "pulse_adaptive")
+        if found is None:
+            parts.append(plain.x[rows])
+            errors.append(np.full(plain.x[rows].shape[:3], radius.untold))
+            continue
+        part, left = _adapted(world, rows, found, plain.x[rows])
+        parts.append(part)
+        errors.append(reward_bound(left, bound))
     x = np.zeros((*world.phi.shape[:3], max(part.shape[-1] for part in parts)))
     for r, part in enumerate(parts):  # laws may have fewer directions than others
         x[r * size : (r + 1) * size, ..., : part.shape[-1]] = part
-    return Agent(name, x, radius, error=np.concatenate(errors))
+    return replace(plain, x=x, error=np.concatenate(errors))
+
+
+def _adapted(world: World, rows: slice, found: Directions, phihat: Float4) -> tuple[Float4, Float4]:
+    """Return (phihat, M psi), and bounds on what the directions leave out of each feature."""
+    every, rounds = world.s[rows], slice(world.lead, None)
+    s, mean = every[:, rounds], found.law.mean(every)[:, rounds]
+    inputs = found.law.summary(every)[:, rounds]
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    psi, rest = (
+        v.reshape(*s.shape[:2], *v.shape[1:]) for v in (found.at(flat), found.remainder(flat))
+    )
+    x = adaptive_features(phihat, world.features, s, mean, psi)
+    return x, adaptive_error(world.features, s, mean, rest)
 
 
 def post_serving(world: World, agent: Agent) -> Agent:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pulse_pyro.environments.latent_ar import LatentArWorld
 from pulse_pyro.environments.world import World
 from pulse_pyro.history import History
 from pulse_pyro.policies.clbbf import PUBLISHED, Exploration, clbbf
+from pulse_pyro.policies.clbbf_paper import clbbf_paper
 from pulse_pyro.policies.clbbf_shared import clbbf_warm
 from pulse_pyro.policies.contexts import arm_vectors
 from pulse_pyro.policies.kalman import kalman
@@ -23,6 +26,17 @@ def clbbf_agent(world: World, *, explore: Exploration = PUBLISHED) -> Fixed:
     """
     x, mask = arm_vectors(world.features, world.s[:, world.lead :], world.w.shape[-1])
     return Fixed("clbbf", clbbf(x, mask, world.reward, explore=explore))
+
+
+def clbbf_paper_agent(world: World, *, explore: Exploration = PUBLISHED) -> Fixed:
+    """CLBBF as the published comparison ran it, which hands it the true W; for that table only.
+
+    Of (1, S, W, ..) the column named W is replaced by its expectation, W*a is not.
+    """
+    names = np.array(world.features.names)
+    kept = names != "1"
+    x = np.ascontiguousarray(world.phi[..., kept])
+    return Fixed("clbbf_paper", clbbf_paper(x, names[kept] == "W", world.reward, explore=explore))
 
 
 def clbbf_warm_agent(

@@ -3,10 +3,9 @@
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
-from scipy.signal import lfilter
 
 from pulse_pyro import Sample
-from pulse_pyro.environments.arma import AR, BURN_IN, MA
+from pulse_pyro.environments.series import Arma
 
 ROWS = 50  # a unit
 SD = 0.1
@@ -45,8 +44,7 @@ TRUTHS = {
 
 def series(units, length, rng):
     """The paper's S, (units, length)."""
-    shocks = 0.1 * rng.standard_normal((units, length + BURN_IN))
-    return lfilter([1.0, *MA], [1.0, *(-a for a in AR)], shocks, axis=1)[:, BURN_IN:]
+    return Arma().draw(units, length, rng=rng)[..., 0]
 
 
 def one_input(truth, units, rng):

@@ -1,0 +1,135 @@
+"""The agents every table is played with, where they make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from pulse_pyro.calibration.calibrate import calibrate_all
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.environments.arma import ArmaWorld
+from pulse_pyro.experiments.as_published import fresh_draws
+from pulse_pyro.experiments.setting import Agents, Ready
+from pulse_pyro.policies.robust import robust
+from pulse_pyro.policies.thompson import thompson
+from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale
+from pulse_pyro.simulation.agents import (
+    oful,
+    oful_full,
+    oful_lags,
+    oful_paper,
+    pulse,
+    pulse_adaptive,
+)
+from pulse_pyro.simulation.baselines import clbbf_agent, clbbf_paper_agent, clbbf_warm_agent
+from pulse_pyro.simulation.run import PUBLISHED, Agent, Fixed, cond_oracle
+from pulse_pyro.slopes import slopes
+
+LEVEL = 0.95
+MOST = 200  # units a band is made from; more would only cost time here
+FEWEST = 50  # units from which on a band on 20 inputs is to be had
+NOTES = {
+    "pulse_adaptive": "not published: rewards repair the law where its posterior is unsure",
+    "pulse_calibrated": "not published: corrected radius, errors from a calibration, no tuning",
+    "pulse_robust": "not published: confidence-weighted, budget from the calibration",
+    "pulse_paper": "not published here: 30 fresh draws of W an arm, and again to learn",
+    "pulse_ts": "not published: Thompson sampling on the expected features",
+    "oful": "not published: every observed feature and its action interaction",
+    "oful_lags": "not published: OFUL on the raw lags, no archive at all",
+    "clbbf": "not published: CLBBF without W; the printed figure is clbbf_paper's, which has W",
+    "clbbf_warm": "not published: CLBBF with moments of the archive, lags included",
+    "cond_oracle": "not published: knows theta and E[Phi | S]",
+}
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What the corrected radius must be told: S >= ||theta*||, sigma, and the ridge they suit."""
+
+    theta_bound: float
+    sigma: float
+    ridge: float
+
+
+def scales(env: ArmaWorld) -> Scales:
+    """S = ||theta*||, and sigma from S, the noise of rewards and the noise of W.
+
+    sigma^2 = reward_sd^2 + (S max_a ||dPhi/dw|| w_sd)^2; the direction of theta* is not used.
+    """
+    size = float(np.linalg.norm(env.theta))
+    zero = np.zeros((1, 1))
+    slope = float(np.linalg.norm(slopes(env.features, zero, zero, np.ones(1)), axis=-1).max())
+    sigma = noise_scale(reward_sd=env.reward_sd, context_sd=size * slope * env.w_sd)
+    return Scales(size, sigma, matched_ridge(sigma=sigma, theta_bound=size, dim=len(env.theta)))
+
+
+def usual(env: ArmaWorld, *, law: str = "pulse", calibrated: bool = True) -> Agents:
+    """Return what makes every agent of the tables, around the law called ``law``.
+
+    calibrated : whether the archives are large enough for a band.
+    """
+    return partial(_usual, env=env, law=law, calibrated=calibrated)
+
+
+def with_draws(env: ArmaWorld, *, radius: Radius = PUBLISHED, calibrated: bool = True) -> Agents:
+    """As :func:`usual` with ``radius`` for every constant one, and the agent that draws W anew."""
+    return partial(_with_draws, made=usual(env, calibrated=calibrated), radius=radius)
+
+
+def _with_draws(ready: Ready, made: Agents, radius: Radius) -> Sequence[Agent | Fixed]:
+    agents = [
+        replace(agent, radius=radius)
+        if isinstance(agent, Agent) and agent.radius == PUBLISHED
+        else agent
+        for agent in made(ready)
+    ]
+    return [fresh_draws(ready.world, ready.laws["pulse"], radius=radius, seed=ready.seed), *agents]
+
+
+def _usual(ready: Ready, env: ArmaWorld, law: str, calibrated: bool) -> Sequence[Agent | Fixed]:
+    world, found = ready.world, scales(env)
+    plain = [pulse(world, laws, name=name, seed=ready.seed) for name, laws in ready.laws.items()]
+    own = next(agent for agent in plain if agent.name == law)
+    agents: list[Agent | Fixed] = [*plain, _adaptive(ready, law)]
+    if calibrated:
+        agents += _calibrated(ready, law, own, found)
+    return [
+        *agents,
+        replace(own, name="pulse_ts", radius=thompson(found.sigma, seed=ready.seed),
+                ridge=found.ridge),
+        oful(world), oful_lags(world, env.summary), oful_paper(world), oful_full(world),
+        clbbf_agent(world), clbbf_paper_agent(world),
+        clbbf_warm_agent(world, ready.archives, env.summary), cond_oracle(world),
+    ]  # fmt: skip
+
+
+def _adaptive(ready: Ready, law: str) -> Agent:
+    return pulse_adaptive(ready.world, ready.laws[law], seed=ready.seed)
+
+
+def _calibrated(ready: Ready, law: str, own: Agent, found: Scales) -> list[Agent]:
+    """Corrected and robust radii, with errors and budget from a band on each run's own archive."""
+    sigma, size, dim = found.sigma, found.theta_bound, own.x.shape[-1]
+    known = list(calibrations(ready, law))
+    lead, rounds = ready.world.lead, own.x.shape[1]
+    error = np.concatenate([
+        each.reward_error(ready.world.s[r : r + 1], theta_bound=size)[:, lead:]
+        for r, each in enumerate(known)
+    ])  # fmt: skip
+    budget = max(each.budget(rounds=rounds, theta_bound=size) for each in known)
+    safe = corrected(sigma=sigma, theta_bound=size).refined()
+    careful = robust(sigma=sigma, theta_bound=size, budget=budget, dim=dim)
+    return [
+        replace(own, name="pulse_calibrated", radius=safe, ridge=found.ridge, error=error),
+        replace(own, name="pulse_robust", radius=careful, ridge=found.ridge, error=error),
+    ]
+
+
+def calibrations(ready: Ready, law: str) -> Iterator[Calibration]:
+    """Bound each run's law with a band on up to 200 units of its own archive."""
+    for fitted, archive in zip(ready.laws[law], ready.archives, strict=True):
+        part = archive.take(range(min(len(archive.units), MOST)))
+        yield calibrate_all(fitted, part, ready.world.features, level=LEVEL, seed=ready.seed)

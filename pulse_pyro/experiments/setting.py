@@ -1,0 +1,118 @@
+"""What an experiment is made of: settings, their agents, and the figures that were printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from pulse_pyro.environments.world import Environment, World
+from pulse_pyro.history import History
+from pulse_pyro.simulation.run import Agent, Fixed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from pulse_pyro.experiments.result import Result
+
+FIGURE = (
+    "pulse", "pulse_adaptive", "pulse_calibrated", "oful", "oful_paper", "oful_full", "clbbf",
+)  # fmt: skip
+
+
+class Fittable(Protocol):
+    """A law that can be fitted on an archive."""
+
+    def fit(self, history: History, *, seed: int) -> Any:
+        """Fit it."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A printed figure: mean, sd over runs, number of runs, and unit of the last printed digit."""
+
+    mean: float
+    sd: float
+    runs: int
+    digit: float = 0.1
+
+    @property
+    def se(self) -> float:
+        """Standard error of the printed mean."""
+        return self.sd / math.sqrt(self.runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """What the agents of a setting are made from.
+
+    Attributes
+    ----------
+    world : the online rounds of all runs.
+    archives : one per run.
+    laws : name -> the law fitted on each run's archive.
+    seed : of the experiment; agents that draw use streams of it.
+    """
+
+    world: World
+    archives: tuple[History, ...]
+    laws: Mapping[str, list[Any]]
+    seed: int
+
+
+Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Fixed]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of a published table: an environment, the size of an archive, laws and agents.
+
+    Attributes
+    ----------
+    label : as the table calls it.
+    environment : draws archives and online rounds.
+    units, length, horizon : N, T0 and the number of scored rounds.
+    laws : name -> law, fitted on an archive of ``units`` x ``length`` for each run.
+    agents : makes the agents from what is ready.
+    published : agent -> figure printed for the last round.
+    earlier : round -> agent -> figure printed for it.
+    notes : agent -> why its figure differs here; goes before the experiment's own.
+    group : settings of one group are one sweep, joined by lines in the figure.
+    """
+
+    label: str
+    environment: Environment
+    units: int
+    length: int
+    horizon: int
+    laws: Mapping[str, Fittable]
+    agents: Agents
+    published: Mapping[str, Published] = field(default_factory=dict)
+    earlier: Mapping[int, Mapping[str, Published]] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A published table or figure.
+
+    Attributes
+    ----------
+    name, title : for the command line and for people.
+    about : the protocol, and what to know when reading the table.
+    settings : its lines. runs : as published.
+    notes : agent -> why its figure differs, or why none was printed.
+    shown : agents in the figure, seven at most.
+    extra : makes a further table from the result, e.g. slopes.
+    """
+
+    name: str
+    title: str
+    about: str
+    settings: tuple[Setting, ...]
+    runs: int
+    notes: Mapping[str, str]
+    shown: tuple[str, ...] = FIGURE
+    extra: Callable[[Result], DataFrame] | None = None

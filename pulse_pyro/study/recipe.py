@@ -1,0 +1,90 @@
+"""How a law is fitted and calibrated, as one value: what a study repeats on other archives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pulse_pyro._pyro.inference import Inference
+from pulse_pyro.arrays import share
+from pulse_pyro.bands.sample import BandMethod, check_level
+from pulse_pyro.calibration.calibrate import calibrate, calibrate_all
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.errors import SettingError, nearest
+from pulse_pyro.features import Features
+from pulse_pyro.history import History
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.laws.fitted_state_space import FittedStateSpace
+from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.state_space import StateSpace
+
+Mode = Literal["split", "all"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Fit a law and bound its error, the same way on any archive.
+
+    Attributes
+    ----------
+    inference : engine of the fit; None: the law's best.
+    level : probability of the bound.
+    mode : "split" (fit on a share of the units, bound with the others) or "all" (every unit for
+        both, see :func:`calibrate_all` for what that relies on).
+    fit : share of units to fit on, in mode "split".
+    band : "auto", a kind, or a :class:`BandMethod`.
+    """
+
+    inference: Inference | None = None
+    level: float = 0.95
+    mode: Mode = "split"
+    fit: float = 0.5
+    band: str | BandMethod = "auto"
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "Recipe")
+        share(self.fit, "Recipe: fit")
+        if self.mode not in get_args(Mode):
+            hint = nearest(str(self.mode), get_args(Mode))
+            raise SettingError(f"Recipe: there is no mode {self.mode!r}{hint}")
+        if not isinstance(self.band, str | BandMethod):
+            raise SettingError(
+                f"Recipe: band must be a name or a BandMethod, but {type(self.band).__name__} "
+                "came; a band made elsewhere does not change with the archive."
+            )
+        self.method  # noqa: B018  (refuses an unknown kind here, not after the first fit)
+
+    @property
+    def method(self) -> BandMethod:
+        """The band as a :class:`BandMethod`."""
+        if isinstance(self.band, BandMethod):
+            return self.band
+        return BandMethod(self.band)  # type: ignore[arg-type]  # it checks the name itself
+
+    def calibrate(
+        self, law: Law | StateSpace, history: History, features: Features, *, seed: int
+    ) -> Calibration:
+        """Fit on the archive, or on a share of its units, and calibrate; the law is in its parts.
+
+        Nothing more is guaranteed than by the calibration itself.
+        """
+        if self.mode == "all":
+            fitted = _fit(law, history, self.inference, seed)
+            return calibrate_all(
+                fitted, history, features, level=self.level, seed=seed, band=self.method
+            )
+        own, held_out = history.split(self.fit, seed=seed)
+        fitted = _fit(law, own, self.inference, seed)
+        return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
+
+
+def _fit(
+    law: Law | StateSpace, history: History, how: Inference | None, seed: int
+) -> FittedLaw | FittedStateSpace:
+    if isinstance(law, StateSpace):
+        if how is not None:
+            raise SettingError(
+                f"Recipe: state_space fits itself, by maximum likelihood; leave {how!r} out."
+            )
+        return law.fit(history, seed=seed)
+    return law.fit(history, how, seed=seed)
