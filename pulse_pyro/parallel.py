@@ -92,5 +92,5 @@ def _client(engine: Dask) -> Any:
         ) from cause
     try:
         return Client(engine.address) if engine.address else Client(threads_per_worker=1)
-    except OSError as cause:
+    except (OSError, ValueError) as cause:
         raise SettingError(f"Dask: no scheduler answers at {engine.address}: {cause}.") from cause

@@ -96,14 +96,14 @@ def test_one_draw_acts_and_another_one_teaches(ready):
     assert not np.isin(paper.x[..., 2], paper.taught[..., 2]).any()
     assert (paper.x[:, :, 0, 2] != paper.x[:, :, 1, 2]).all()
     noise = paper.x[..., 2] - paper.taught[..., 2]
-    sd = np.array([_dropout(a, 0.3, 0)[1] for a in ready.archives])[:, None, None]
+    sd = np.array([_dropout(a, 0.3, 0, r)[1] for r, a in enumerate(ready.archives)])[:, None, None]
     assert_mean((noise / sd / np.sqrt(2)).ravel(), 0.0)
     assert_mean(((noise / sd) ** 2 / 2).ravel(), 1.0)
 
 
 def test_dropout_without_dropping_is_least_squares(ready):
     rows = ready.archives[0].rows(LAGS)
-    coef, sd = _dropout(ready.archives[0], 0.0, 0)
+    coef, sd = _dropout(ready.archives[0], 0.0, 0, 0)
     residual = rows.w[:, 0] - coef[0] - rows.x @ coef[1:]
     assert_allclose(rows.x.T @ residual, 0.0, atol=1e-8)
     assert sd == pytest.approx(residual.std())

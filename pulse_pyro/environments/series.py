@@ -68,9 +68,10 @@ PUBLISHED_SERIES = Arma()
 
 
 def subspace_similarity(one: Arma, two: Arma, *, lags: int = 19, top: int = 5) -> float:
-    """Overlap ||U_1' U_2||_F / sqrt(top) of the leading principal axes of two lag windows, 0 to 1.
+    """Mean cosine of the angles between the leading principal axes of two lag windows, 0 to 1.
 
-    U : (lags, top) eigenvectors of the windows' covariances, largest variance first.
+    The mean singular value of U_1' U_2, U (lags, top) the eigenvectors of the windows' covariances
+    of largest variance. Of the processes themselves: covariances of short series give other values.
     """
     axes = [np.linalg.eigh(each.covariance(lags))[1][:, -top:] for each in (one, two)]
-    return float(np.linalg.norm(axes[0].T @ axes[1]) / math.sqrt(top))
+    return float(np.linalg.svd(axes[0].T @ axes[1], compute_uv=False).mean())

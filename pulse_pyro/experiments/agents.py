@@ -33,8 +33,8 @@ MOST = 200  # units a band is made from; more would only cost time here
 FEWEST = 50  # units from which on a band on 20 inputs is to be had
 NOTES = {
     "pulse_adaptive": "not published: rewards repair the law where its posterior is unsure",
-    "pulse_calibrated": "not published: corrected radius, errors from a calibration, no tuning",
-    "pulse_robust": "not published: confidence-weighted, budget from the calibration",
+    "pulse_calibrated": "not published: corrected radius, calibrated errors; told S, sigma",
+    "pulse_robust": "not published: confidence-weighted; the runs' largest calibrated budget",
     "pulse_paper": "not published here: 30 fresh draws of W an arm, and again to learn",
     "pulse_ts": "not published: Thompson sampling on the expected features",
     "oful": "not published: every observed feature and its action interaction",
@@ -132,4 +132,7 @@ def calibrations(ready: Ready, law: str) -> Iterator[Calibration]:
     """Bound each run's law with a band on up to 200 units of its own archive."""
     for fitted, archive in zip(ready.laws[law], ready.archives, strict=True):
         part = archive.take(range(min(len(archive.units), MOST)))
-        yield calibrate_all(fitted, part, ready.world.features, level=LEVEL, seed=ready.seed)
+        band = "auto" if len(fitted.summary.names) == 1 else "linear"  # powers of x are no inputs
+        yield calibrate_all(
+            fitted, part, ready.world.features, level=LEVEL, seed=ready.seed, band=band
+        )

@@ -8,7 +8,7 @@ from pulse_pyro.arrays import Float
 from pulse_pyro.environments.arma import main_as_run, main_linear, main_nonlinear
 from pulse_pyro.experiments.agents import NOTES, usual, with_draws
 from pulse_pyro.experiments.as_published import Pretrained
-from pulse_pyro.experiments.setting import Experiment, Published, Setting
+from pulse_pyro.experiments.setting import Experiment, Published, Reason, Setting
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.summary import Stack, Window
 
@@ -107,7 +107,10 @@ NONLINEAR = Experiment(
     RUNS,
     NOTES
     | {
-        "pulse": "the published script pretrains on linear data and draws W; see lines 'as run'",
+        "pulse": Reason(
+            "the published script pretrains on linear data and draws W; see lines 'as run'",
+            see=("as run", "pulse_paper"),
+        ),
         "pulse_linear": "not published: a straight-line law, misspecified here",
     },
     ("pulse", "pulse_paper", "pulse_calibrated", "oful", "oful_paper", "oful_full", "clbbf_paper"),

@@ -18,8 +18,11 @@ PUBLISHED_T0 = {
     100: (4.4, 2.2), 200: (4.6, 1.5),
 }  # fmt: skip
 ABOUT = (
-    "W linear in 19 lags of S, Phi = (1, S, W, W*a), theta = (.1, .1, .1, 1), 980 scored rounds, "
-    "20 runs. The published law is least squares (pulse_flat). OFUL on the raw lags (oful_lags) "
+    "W linear in 19 lags of S, S_t among them as in the scripts (the paper begins with S_{t-1}), "
+    "Phi = (1, S, W, W*a), theta = (.1, .1, .1, 1), 980 scored rounds, 20 runs. The order of the "
+    "lags' coefficients, and that 20 rows of a unit only fill lags, are not stated; they were "
+    "chosen because the printed OFUL and PULSE-UCB then come out. The published law is least "
+    "squares (pulse_flat). OFUL on the raw lags (oful_lags) "
     "needs no archive: with few units it beats PULSE-UCB. The best arm depends on W, so the best "
     "policy on S still pays the information gap. Bands need 50 units: below that the calibrated "
     "agents are left out."

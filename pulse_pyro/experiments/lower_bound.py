@@ -15,6 +15,7 @@ negative (another seed of the instance) 300 runs give .47 rather than .5 along T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -175,7 +176,8 @@ def slopes_of(result: Result, sweeps: Sequence[Sweep]) -> DataFrame:
                         "sweep": sweep.points[0].sweep, "along": sweep.along,
                         "measured": TITLES[what], "agent": agent, "slope": found.value,
                         "low": found.low, "high": found.high, "theory": theory,
-                        "verdict": f"interval {'contains' if holds else 'excludes'} theory",
+                        "verdict": "too few runs" if math.isnan(found.value) else
+                        f"interval {'contains' if holds else 'excludes'} theory",
                     }
                 )  # fmt: skip
     return pd.DataFrame(lines)

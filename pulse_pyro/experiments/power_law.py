@@ -33,7 +33,8 @@ def power_of(x: Float1, y: Float2, *, level: float = 0.95) -> Slope:
     The estimate is sum_k c_k log(mean_r y_kr) with c the least-squares weights. Its interval is a
     Student t over runs of the linearised sum_k c_k y_kr / mean_r y_kr (delta method). It covers
     what runs draw anew and nothing else: not what all runs share, such as one instance, nor a
-    power law that bends; with many runs it therefore excludes any power that is not exact.
+    power law that bends; with many runs it therefore excludes any power that is not exact. NaN
+    where a mean is not positive: no power law goes through it, or there are too few runs.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     share(level, "power_of: level")
@@ -43,11 +44,10 @@ def power_of(x: Float1, y: Float2, *, level: float = 0.95) -> Slope:
             f"and {y.shape} came."
         )
     mean = y.mean(1)
-    if not (x > 0).all() or not (mean > 0).all() or len(np.unique(x)) < 2:
-        raise SettingError(
-            "power_of: x must be positive with two different sizes, and the mean over runs of y "
-            "positive at each; a power law has no zeros."
-        )
+    if not (x > 0).all() or len(np.unique(x)) < 2:
+        raise SettingError("power_of: x must be positive with two different sizes.")
+    if not (mean > 0).all():
+        return Slope(math.nan, math.nan, math.nan)
     at = np.log(x) - np.log(x).mean()
     weight = at / (at @ at)
     runs = y.shape[1]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro.experiments.setting import Experiment, Published, Setting
+from pulse_pyro.experiments.setting import Experiment, Published, Reason, Setting
 from pulse_pyro.simulation.run import Run
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Result:
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 
-    @property
+    @cached_property
     def extra(self) -> DataFrame | None:
         """The experiment's further table, if it has one."""
         make = self.experiment.extra
@@ -71,11 +72,11 @@ class Result:
     @property
     def counts(self) -> dict[str, int]:
         """How many published figures were reproduced, differ for a stated reason, or do not."""
-        found = Counter(
-            UNEXPLAINED if row.why == UNEXPLAINED else row.verdict
-            for row in self.rows
-            if row.published is not None
-        )
+        judged = [(r.verdict, r.why) for r in self.rows if r.published is not None]
+        extra = self.extra
+        if extra is not None and "published" in extra:
+            judged += list(zip(extra["verdict"], extra["why"], strict=True))
+        found = Counter(UNEXPLAINED if why == UNEXPLAINED else kind for kind, why in judged)
         return {kind: found[kind] for kind in ("reproduced", "differs", UNEXPLAINED)}
 
     def to_json(self) -> dict[str, Any]:
@@ -96,42 +97,81 @@ class Result:
         )
 
 
-def rows_of(setting: Setting, run: Run, notes: Mapping[str, str]) -> list[Row]:
-    """Judge every agent of a setting: at the last round, and at earlier ones that were printed."""
-    rounds = run.regret.shape[-1]
-    last = [_row(setting, setting.label, run, agent, rounds, setting.published, notes)
-            for agent in run.names]  # fmt: skip
-    before = [
-        _row(setting, f"{setting.label}, t={t}", run, agent, t, printed, notes)
-        for t, printed in setting.earlier.items()
-        if t <= rounds
-        for agent in printed
+def rows_of(experiment: Experiment, curves: Mapping[str, Run]) -> tuple[Row, ...]:
+    """Judge every agent of every setting, at the last round and at earlier ones that were printed.
+
+    A reason counts only if what it rests on holds among these very rows.
+    """
+    judged = [
+        (_row(label, run, agent, t, printed.get(agent)), _reason(experiment, setting, agent, label))
+        for setting in experiment.settings
+        for run in (curves[setting.label],)
+        for t, label, printed, agents in _lines(setting, run)
+        for agent in agents
     ]
-    return [*before, *last]
+    known = {(row.setting, row.agent): (row, reason) for row, reason in judged}
+
+    def holds(row: Row, reason: Reason) -> bool:
+        if reason.pooled is not None:
+            return _agrees(row, reason.pooled)
+        if reason.see is None:
+            return True
+        other, own = known.get(reason.see, (row, Reason(UNEXPLAINED)))
+        return other.verdict == "reproduced" or (
+            other is not row and own.text != UNEXPLAINED and own.see is None and holds(other, own)
+        )
+
+    out = []
+    for row, reason in judged:
+        why = "" if row.verdict == "reproduced" else reason.text
+        if row.verdict == "differs" and (why.startswith("not published") or not holds(row, reason)):
+            why = UNEXPLAINED
+        out.append(replace(row, why=why))
+    return tuple(out)
 
 
-def _row(
-    setting: Setting, label: str, run: Run, agent: str, t: int, published: Mapping[str, Published],
-    notes: Mapping[str, str],
-) -> Row:  # fmt: skip
+def _lines(
+    setting: Setting, run: Run
+) -> Iterator[tuple[int, str, Mapping[str, Published], Sequence[str]]]:
+    """Rounds that are judged: the round, its label, what was printed for it, agents."""
+    rounds = run.regret.shape[-1]
+    for t, printed in setting.earlier.items():
+        if t <= rounds:
+            yield t, f"{setting.label}, t={t}", printed, list(printed)
+    yield rounds, setting.label, setting.published, run.names
+
+
+def _reason(experiment: Experiment, setting: Setting, agent: str, label: str) -> Reason:
+    found = setting.notes.get(agent, experiment.notes.get(agent, UNEXPLAINED))
+    if isinstance(found, str):
+        return Reason(found)
+    if found.see is None:
+        return found
+    later = label.removeprefix(setting.label)  # an earlier round points to that round elsewhere
+    return replace(found, see=(found.see[0] + later, found.see[1]))
+
+
+def _row(label: str, run: Run, agent: str, t: int, printed: Published | None) -> Row:
     at = run.names.index(agent)
     final, cond = run.regret[at, :, t - 1], run.regret_cond[at, :, t - 1]
     regret, se = float(final.mean()), float(final.std(ddof=1) / math.sqrt(len(final)))
-    printed = published.get(agent)
-    verdict, ratio = "", None
-    if printed is not None:
-        apart = abs(regret - printed.mean)
-        close = max(CLOSE * printed.mean, 2 * math.hypot(se, printed.se))
-        verdict = "reproduced" if apart <= close + printed.digit / 2 else "differs"
-        ratio = regret / printed.mean if printed.mean else None
-    why = setting.notes.get(agent, notes.get(agent, UNEXPLAINED))
-    if verdict == "differs" and why.startswith("not published"):
-        why = UNEXPLAINED  # says why there is no figure, not why it differs
-    return Row(
-        label, agent, regret, se, float(cond.mean()), _gap(run, t), len(final),
-        None if printed is None else printed.mean, ratio, verdict,
-        "" if verdict == "reproduced" else why,
+    row = Row(
+        label, agent, regret, se, float(cond.mean()), _gap(run, t), len(final), None, None, "", ""
+    )
+    if printed is None:
+        return row
+    return replace(
+        row, published=printed.mean, ratio=regret / printed.mean if printed.mean else None,
+        verdict="reproduced" if _agrees(row, printed) else "differs",
     )  # fmt: skip
+
+
+def _agrees(row: Row, printed: Published) -> bool:
+    """Within 15 % or two combined standard errors, give or take half the last printed digit."""
+    sd = row.se * math.sqrt(row.runs) if printed.sd is None else printed.sd
+    error = math.hypot(row.se, sd / math.sqrt(printed.runs))
+    close = max(CLOSE * printed.mean, 2 * error) + printed.digit / 2
+    return abs(row.regret - printed.mean) <= close
 
 
 def _gap(run: Run, t: int) -> float:

@@ -45,13 +45,11 @@ def run_experiments(
     found = iter(bar(in_order(_timed, jobs, engine), label="settings", total=len(jobs)))
     results = []
     for experiment in experiments:
-        rows, curves, seconds = [], {}, 0.0
+        curves, seconds = {}, 0.0
         for setting in experiment.settings:
-            run, took = next(found)
-            rows += rows_of(setting, run, experiment.notes)
-            curves[setting.label] = run
+            curves[setting.label], took = next(found)
             seconds += took
-        results.append(Result(experiment, tuple(rows), seconds, seed, curves))
+        results.append(Result(experiment, rows_of(experiment, curves), seconds, seed, curves))
     return results
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulse_pyro.experiments.result import Result
 
 FIGURE = (
-    "pulse", "pulse_adaptive", "pulse_calibrated", "oful", "oful_paper", "oful_full", "clbbf",
+    "pulse", "pulse_adaptive", "pulse_calibrated", "oful", "oful_paper", "oful_full", "clbbf_paper",
 )  # fmt: skip
 
 
@@ -30,17 +30,38 @@ class Fittable(Protocol):
 
 @dataclass(frozen=True)
 class Published:
-    """A printed figure: mean, sd over runs, number of runs, and unit of the last printed digit."""
+    """A printed figure: mean, sd over runs, number of runs, and unit of the last printed digit.
+
+    sd : None where no spread was printed; the measured one then stands for it.
+    """
 
     mean: float
-    sd: float
+    sd: float | None
     runs: int
     digit: float = 0.1
 
-    @property
-    def se(self) -> float:
-        """Standard error of the printed mean."""
-        return self.sd / math.sqrt(self.runs)
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a figure differs, with what must be true for it to count.
+
+    text : the sentence. pooled : all printed lines that repeat this one figure; the measurement
+    must agree with their mean. see : (setting, agent) whose own figure must be explained or
+    reproduced. Without either it is taken as it is.
+    """
+
+    text: str
+    pooled: Published | None = None
+    see: tuple[str, str] | None = None
+
+
+def pool(printed: Sequence[Published]) -> Published:
+    """Return the mean of lines that repeat one figure, with the spread of all their runs."""
+    runs = sum(each.runs for each in printed)
+    mean = sum(each.mean * each.runs for each in printed) / runs
+    inside = sum((each.sd or 0.0) ** 2 * each.runs for each in printed)
+    between = sum((each.mean - mean) ** 2 * each.runs for each in printed)
+    return Published(mean, math.sqrt((inside + between) / runs), runs, printed[0].digit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +98,7 @@ class Setting:
     agents : makes the agents from what is ready.
     published : agent -> figure printed for the last round.
     earlier : round -> agent -> figure printed for it.
-    notes : agent -> why its figure differs here; goes before the experiment's own.
+    notes : agent -> why its figure differs here, or has none; before the experiment's own.
     group : settings of one group are one sweep, joined by lines in the figure.
     """
 
@@ -90,7 +111,7 @@ class Setting:
     agents: Agents
     published: Mapping[str, Published] = field(default_factory=dict)
     earlier: Mapping[int, Mapping[str, Published]] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str | Reason] = field(default_factory=dict)
     group: str = ""
 
 
@@ -113,6 +134,6 @@ class Experiment:
     about: str
     settings: tuple[Setting, ...]
     runs: int
-    notes: Mapping[str, str]
+    notes: Mapping[str, str | Reason]
     shown: tuple[str, ...] = FIGURE
     extra: Callable[[Result], DataFrame] | None = None

@@ -62,7 +62,8 @@ def plan(
     The orderings are one random order begun at evenly spaced places, so that with eight of them
     the subsets of n/8 units share none; at n only the split into fit and held-out units differs.
     All sizes are judged at the same contexts, S of up to 2,000 rows of the archive, inside the
-    domain of every calibration:
+    domain of every calibration; both curves are then lifted to what the largest size has at all of
+    its contexts, the rare ones included:
 
         root mean D = sqrt(mean_t D_t),  e(n) = sqrt(mean_t max_a e_{t,a}^2),  e_{t,a} as in (E1).
 
@@ -95,7 +96,8 @@ def plan(
             ]
             made = []
             for o, part in enumerate(parts):
-                made.append(settled.calibrate(law, part, features, seed=seed + o))
+                own = int(stream(seed, "plan", "ordering", o).integers(2**31))
+                made.append(settled.calibrate(law, part, features, seed=own))
                 steps.update()
             found.append(_judge(units, parts, made, contexts, stakes))
         except PulseError as error:
@@ -211,7 +213,14 @@ def _result(
     units: Float1 = np.array([size.units for size in found], dtype=np.float64)
     root_d = np.stack([np.sqrt(size.d[:, common].mean(1)) for size in found], axis=1)
     e = np.stack([np.sqrt((size.e[:, common] ** 2).mean(1)) for size in found], axis=1)
-    mean_e = np.stack([size.e[:, common].mean(1) for size in found], axis=1)
+    # small archives have no bound at rare contexts: the decay is that at the common ones, its level
+    # that at all contexts the whole archive bounds
+    largest = found[-1]
+    bounded = np.isfinite(largest.e).all(0) & np.isfinite(largest.d).all(0)
+    root_d *= _root(largest.d[:, bounded]) / _root(largest.d[:, common])
+    scale = _root(largest.e[:, bounded] ** 2) / _root(largest.e[:, common] ** 2)
+    e *= scale
+    mean_e = scale * np.stack([size.e[:, common].mean(1) for size in found], axis=1)
     at = common.reshape(contexts.shape[:2])
     rng = stream(seed, "plan", "features")
     norm = 0.0
@@ -226,5 +235,10 @@ def _result(
     return Plan(
         stakes, recipe, seed, np.array([size.rows for size in found]), mean_e,
         fit_decay(units, root_d), fit_decay(units, e), len(features.names), norm,
-        int(common.sum()), monte_carlo, worst, tuple(left_out),
+        int(common.sum()), int(bounded.sum()), monte_carlo, worst, tuple(left_out),
     )  # fmt: skip
+
+
+def _root(squares: Float2) -> float:
+    """Root of the mean over orderings and contexts."""
+    return float(np.sqrt(squares.mean()))

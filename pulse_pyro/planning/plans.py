@@ -35,7 +35,8 @@ class Plan:
     mean_e : (ordering, sizes) plain mean of e, beside the root mean square the bound needs.
     decay, error_decay : of the root mean D, and of e, see :class:`Decay`.
     dim, norm : d and B, the largest norm of the expected features at the contexts.
-    contexts : how many contexts every size was judged at.
+    contexts, bounded : how many contexts every size was judged at, and how many have a bound from
+        the whole archive, which sets the level of both curves.
     monte_carlo : share of the bound, at the largest size, that is Monte Carlo error of the law's
         expectations (0 where they are closed form): no history makes it smaller.
     worst : the worst check of the first calibration at the largest size.
@@ -54,6 +55,7 @@ class Plan:
     dim: int
     norm: float
     contexts: int
+    bounded: int
     monte_carlo: float
     worst: Check
     left_out: tuple[str, ...]
@@ -148,6 +150,7 @@ class Plan:
             "rate_e_interval": list(self.error_decay.rate_interval),
             "flattening_p": self.error_decay.flattening, "dim": self.dim, "norm": self.norm,
             "contexts": self.contexts,
+            "bounded_contexts": self.bounded,
             "monte_carlo_share": self.monte_carlo, "orderings": len(self.decay.values),
             "band": {"kind": method.kind, "noise": method.noise, "level": self.recipe.level,
                      "mode": self.recipe.mode},
@@ -167,7 +170,7 @@ class Plan:
             f"  sqrt(D) goes like n^{-self.decay.rate:.3f} (95 % {-high:.3f} to {-low:.3f}, "
             f"{len(self.decay.values)} orderings), at {sizes} units",
             f"  e is {self.e:.3g} with {self.units:,} units; {self.target:.3g} is wanted (d = "
-            f"{self.dim}, B = {self.norm:.3g}, {self.contexts:,} contexts)",
+            f"{self.dim}, B = {self.norm:.3g}, {self.contexts:,} of {self.bounded:,} contexts)",
             f"  bound on regret: {parts.statistical:.4g} statistical + {parts.imputation:.4g} "
             f"imputation; band {method.kind}, noise by {method.noise}, mode {self.recipe.mode}",
         ]

@@ -69,18 +69,19 @@ class Recipe:
         Nothing more is guaranteed than by the calibration itself.
         """
         if self.mode == "all":
-            fitted = _fit(law, history, self.inference, seed)
+            fitted = fit_law(law, history, self.inference, seed)
             return calibrate_all(
                 fitted, history, features, level=self.level, seed=seed, band=self.method
             )
         own, held_out = history.split(self.fit, seed=seed)
-        fitted = _fit(law, own, self.inference, seed)
+        fitted = fit_law(law, own, self.inference, seed)
         return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
 
 
-def _fit(
+def fit_law(
     law: Law | StateSpace, history: History, how: Inference | None, seed: int
 ) -> FittedLaw | FittedStateSpace:
+    """Fit any law of a study; a state space law has no engine to choose."""
     if isinstance(law, StateSpace):
         if how is not None:
             raise SettingError(

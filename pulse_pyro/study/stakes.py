@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pulse_pyro.arrays import positive, share, whole
+from pulse_pyro.errors import SettingError
 from pulse_pyro.radius import corrected
+
+MOST_ROUNDS = 10**12  # beyond that rounds are no longer counted exactly by what is summed over them
 
 
 class Parts(NamedTuple):
@@ -50,6 +53,10 @@ class Stakes:
 
     def __post_init__(self) -> None:
         whole(self.horizon, "Stakes: horizon", 1)
+        if self.horizon > MOST_ROUNDS:
+            raise SettingError(
+                f"Stakes: horizon must be at most {MOST_ROUNDS:,}, but {self.horizon:,} came."
+            )
         positive(self.sigma, "Stakes: sigma", zero=True)
         positive(self.theta_bound, "Stakes: theta_bound")
         positive(self.ridge, "Stakes: ridge")
