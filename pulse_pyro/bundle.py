@@ -12,9 +12,10 @@ from pulse_pyro._pyro.card import ModelCard, Site
 from pulse_pyro.arrays import Float
 from pulse_pyro.errors import BundleError, PulseError
 from pulse_pyro.laws.filtered import Filtered
-from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.fitted_state_space import FittedStateSpace
 from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.record import FitRecord
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.laws.specs import family_from, summary_from, summary_spec
 from pulse_pyro.sealed import read_sealed, write_sealed
@@ -31,6 +32,17 @@ def save_law(fitted: FittedLaw, path: str | Path) -> Path:
     Both are written aside first and renamed into place, so a crash leaves no half-written law. An
     earlier law at that path is replaced; any other folder is left alone. Units' names are stored
     (calibration must recognise them), rows of data are not.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pulse_pyro as pp
+    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> law = pp.linear_lags(19).fit(history, seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = load_law(save_law(law, f"{folder}/law"))
+    >>> again.law_id == law.law_id
+    True
     """
     if not isinstance(fitted, FittedLaw):
         raise BundleError(
@@ -82,7 +94,7 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     scaler = Scaler(*(arrays[name] for name in PARTS[:4]))
     inputs = GaussianInputs(arrays["input_mean"], arrays["input_cov"])
     draws = {name[5:]: value for name, value in arrays.items() if name.startswith("draw.")}
-    record = FitRecord(**{**manifest["record"], "losses": tuple(manifest["record"]["losses"])})
+    record = FitRecord(**{k: _tuple(v) for k, v in manifest["record"].items()})
     kind = FittedStateSpace if isinstance(law.summary, Filtered) else FittedLaw
     fitted = kind(
         law, draws, card, scaler, inputs, arrays["contexts"], record,
@@ -98,6 +110,10 @@ def load_law(path: str | Path, model: Law | None = None) -> FittedLaw:
     if fitted.law_id != manifest["law_id"]:
         raise BundleError(f"load_law: {path} does not carry the law its manifest names.")
     return fitted
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # JSON knows lists alone
 
 
 def _probe(fitted: FittedLaw) -> list[float]:

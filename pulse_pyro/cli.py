@@ -7,30 +7,25 @@ import json
 import os
 import sys
 import time as clock
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pulse_pyro import __version__
+from pulse_pyro.commands import NAMES, parser
 from pulse_pyro.errors import PulseError, SettingError, nearest
 
 if TYPE_CHECKING:
     from pulse_pyro.experiments.result import Result
+    from pulse_pyro.gallery import LawCheck
     from pulse_pyro.history import History
     from pulse_pyro.parallel import Engine
-
-NAMES = (
-    "comparison-linear", "comparison-nonlinear", "sweep-n", "sweep-t0", "sweep-points",
-    "smoothness", "masking", "shift-variance", "shift-rotation", "shift-translation",
-    "shift-deformation", "lower-bound",
-)  # fmt: skip
+    from pulse_pyro.stages.check import StudyCheck
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; errors are one sentence on stderr and exit code 2."""
-    arguments = _parser().parse_args(argv)
+    """Run a command: 0 done, 1 a verdict is fail, 2 bad input, one sentence on stderr."""
+    arguments = parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        return VERBS[arguments.verb](arguments)
     except PulseError as error:
         print(f"pulse-pyro: {error}", file=sys.stderr)
         return 2
@@ -40,50 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("pulse-pyro: stopped; finished files are kept.", file=sys.stderr)
         return 130
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pulse-pyro", description="Bandit decisions with incomplete context."
-    )
-    parser.add_argument("--version", action="version", version=f"pulse-pyro {__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = verbs.add_parser("demo", help="the main job end to end on data it makes")
-    demo.add_argument("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
-    demo.set_defaults(run=_demo)
-    again = verbs.add_parser(
-        "reproduce", help="published tables, measured beside printed",
-        epilog="names: " + ", ".join(NAMES),
-    )  # fmt: skip
-    again.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all (the default)")
-    again.add_argument("--runs", type=int, default=None, help="runs per setting (as published)")
-    again.add_argument("--engine", choices=("local", "dask"), default="local", help="where to run")
-    again.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
-    again.add_argument("--address", default=None, help="of a Dask scheduler (starts one without)")
-    again.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
-    again.set_defaults(run=_reproduce)
-    known = verbs.add_parser("models", help="list the laws: built in, and files of a folder")
-    known.add_argument("folder", nargs="?", type=Path, default=Path("models"))
-    known.set_defaults(run=_models)
-    new = verbs.add_parser("new", help="write a law's file that already passes check")
-    new.add_argument("file", type=Path)
-    new.set_defaults(run=_new)
-    check = verbs.add_parser("check", help="run a law's file on a few rows, or say what is wrong")
-    check.add_argument("file", type=Path)
-    check.add_argument("--data", type=Path, help="CSV of an archive (made-up rows without it)")
-    for name, what in (("unit", "column"), ("time", "column"), ("observed", "columns, a,b,c"),
-                       ("missing", "columns, a,b,c")):  # fmt: skip
-        check.add_argument(f"--{name}", metavar="NAME", help=f"{what} of the CSV")
-    check.set_defaults(run=_check)
-    ahead = verbs.add_parser("plan", help="how much history until imputation costs less than noise")
-    ahead.add_argument("study", type=Path, metavar="STUDY.toml")
-    ahead.add_argument("--out", type=Path, default=None, help="folder for plan.json and plan.svg")
-    ahead.set_defaults(run=_plan)
-    for verb in (demo, again):
-        verb.add_argument("--seed", type=int, default=0)
-    for verb in (demo, again, known, new, check, ahead):
-        verb.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    return parser
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -108,10 +59,10 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     names = list(arguments.names) or ["all"]
-    chosen = list(NAMES) if "all" in names else names
-    for name in chosen:
-        if name not in NAMES:
+    for name in names:
+        if name not in (*NAMES, "all"):
             raise SettingError(f"reproduce: there is no experiment {name!r}{nearest(name, NAMES)}")
+    chosen = list(NAMES) if "all" in names else names
     from pulse_pyro.experiments import EXPERIMENTS
     from pulse_pyro.experiments.runner import run_experiments
     from pulse_pyro.reproduction import verdict_of, write_reproduction
@@ -141,7 +92,7 @@ def _engine(arguments: argparse.Namespace) -> Engine:
         return Dask(arguments.address)
     if arguments.address is not None:
         raise SettingError("reproduce: --address is for --engine dask.")
-    return Local(arguments.workers or os.cpu_count() or 1)
+    return Local(os.cpu_count() or 1 if arguments.workers is None else arguments.workers)
 
 
 def _models(arguments: argparse.Namespace) -> int:
@@ -160,18 +111,34 @@ def _models(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.gallery import new_law
+    law = arguments.name.endswith(".py")
+    if law:
+        from pulse_pyro.gallery import new_law
 
-    file = new_law(arguments.file)
+        file = new_law(arguments.name)
+    else:
+        from pulse_pyro.stages.new import new_study
+
+        file = new_study(arguments.name)
+    verb = "check" if law else "run"
     print(json.dumps({"written": str(file)}) if arguments.json else
-          f"written: {file}\nnext: pulse-pyro check {file}")  # fmt: skip
+          f"written: {file}\nnext: pulse-pyro {verb} {file}")  # fmt: skip
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.gallery import check_law
+    found: LawCheck | StudyCheck
+    if arguments.file.suffix == ".toml":
+        columns = (arguments.unit, arguments.time, arguments.observed, arguments.missing)
+        if arguments.data is not None or any(columns):
+            raise SettingError("check: a study names its own data; --data is for a law's file.")
+        from pulse_pyro.stages.check import check_study
 
-    found = check_law(arguments.file, _archive(arguments))
+        found = check_study(arguments.file)
+    else:
+        from pulse_pyro.gallery import check_law
+
+        found = check_law(arguments.file, _archive(arguments))
     print(json.dumps(found.to_json()) if arguments.json else found)
     return 0
 
@@ -214,6 +181,52 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _stage(arguments: argparse.Namespace) -> int:
+    """Make one stage of a study; what is printed as JSON is what it wrote."""
+    from pulse_pyro.stages.inputs import ARTEFACT
+    from pulse_pyro.stages.run import STUDY_VERBS
+    from pulse_pyro.stages.workspace import open_workspace
+
+    found = STUDY_VERBS[arguments.verb](arguments.study, arguments.out)
+    folder = open_workspace(arguments.study, arguments.out).folder(arguments.verb)
+    if arguments.json:
+        print((folder / ARTEFACT[arguments.verb]).read_text(encoding="utf-8"))
+    else:
+        print(found)
+        print(f"written: {folder}", file=sys.stderr)
+    return int(getattr(found, "verdict", "") == "fail")
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.stages.report import report_study
+
+    found = report_study(arguments.study, arguments.out)
+    print(json.dumps(found.to_json()) if arguments.json else found)
+    return int(found.verdict == "fail")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.stages.run import run_study
+
+    start = clock.perf_counter()
+    found = run_study(
+        arguments.study, arguments.out, force=arguments.force,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    print(json.dumps(found.to_json()) if arguments.json else
+          f"{found.report} ({clock.perf_counter() - start:.1f} s)")  # fmt: skip
+    return int(found.report.verdict == "fail")
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.completion import completion
+
+    script = completion(arguments.shell)
+    said = json.dumps({"shell": arguments.shell, "script": script}) if arguments.json else script
+    print(said, end="" if said.endswith("\n") else "\n")
+    return 0
+
+
 def _print(result: Result) -> None:
     print(result)
     shown = result.table.fillna({"published": float("nan")})
@@ -222,6 +235,12 @@ def _print(result: Result) -> None:
     formats = {name: style.format for name, style in columns.items()}
     print(shown.to_string(index=False, formatters=formats, na_rep="", max_colwidth=None), "\n")
 
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": _demo, "models": _models, "new": _new, "check": _check, "run": _run, "fit": _stage,
+    "diagnose": _stage, "calibrate": _stage, "simulate": _stage, "report": _report, "plan": _plan,
+    "reproduce": _reproduce, "completion": _completion,
+}  # fmt: skip
 
 if __name__ == "__main__":
     raise SystemExit(main())

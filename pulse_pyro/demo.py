@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.bundle import save_law
@@ -23,10 +20,20 @@ from pulse_pyro.files import write_whole
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.plots import gamma_split, law_track
 from pulse_pyro.progress import bar
 from pulse_pyro.radius import noise_scale
-from pulse_pyro.report import Section, calibration_sections, write_report
+from pulse_pyro.report import (
+    calibration_sections,
+    data_sections,
+    diagnostics_sections,
+    file_hashes,
+    law_sections,
+    policy_sections,
+    provenance_sections,
+    radius_parts,
+    radius_sections,
+    write_report,
+)
 from pulse_pyro.seeds import stream
 from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, pulse
 from pulse_pyro.simulation.run import Agent, Run, cond_oracle, simulate
@@ -36,6 +43,11 @@ if TYPE_CHECKING:
 
 MARKER = ".pulse-pyro-demo"  # tells an earlier demo's folder from anybody else's
 THETA_BOUND = 1.1  # >= ||(.1, .1, .1, 1)||, as a user must state it
+AGENTS = (  # what each is, for the reader of the page
+    "pulse uses the constant radius 2 of the published runs, pulse_calibrated the corrected one "
+    "with the errors calibrated above; oful leaves W out, oful_lags uses the raw lags of S; "
+    "oful_full knows W but must learn theta, cond_oracle knows theta but not W."
+)
 UNITS, LENGTH, RUNS, HORIZON = 200, 60, 40, 980
 
 
@@ -94,11 +106,17 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     verdict = _verdict(diagnostics, calibration, run)
     inside = float(calibration.inside_at(world.s)[:, world.lead :].mean())
     sections = [
-        *_about_the_law(history, held_out, card, fitted, diagnostics, seed),
+        *data_sections(history, len(fit.units)),
+        *law_sections(fitted, held_out, seed=seed, card=card),
+        *diagnostics_sections(diagnostics),
         *calibration_sections(calibration),
-        *_about_the_run(run, cautious, inside),
-        _provenance(fitted, seed),
-    ]
+        *radius_sections(radius_parts(cautious, run), outside=1.0 - inside),
+        *policy_sections(run, AGENTS),
+        *provenance_sections(
+            {"law": fitted.law_id, "calibration": calibration.law_id}, seed=seed,
+            hashes=file_hashes([out / "archive.csv", out / "law"]),
+        ),
+    ]  # fmt: skip
     report = write_report(
         out / "report.html", "PULSE-UCB on an incomplete context", verdict, sections
     )
@@ -155,49 +173,3 @@ def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> st
         f"PULSE-UCB's regret {run.info_gap.mean():.1f} could not be avoided by any policy that "
         "does not see W."
     )
-
-
-def _about_the_law(
-    history: History, held_out: History, card: ModelCard, fitted: FittedLaw,
-    diagnostics: Diagnostics, seed: int,
-) -> list[Section]:  # fmt: skip
-    one = held_out.take([0])
-    draws = fitted.sample(one.s, 400, rng=stream(seed, "track"))[:, 0, :, 0]
-    return [
-        Section("Data", "What the archive holds; half of its units were fitted on, half held out.",
-                history.table),
-        Section("Law", "The law of W given the past of S, and one unit it has never seen.",
-                fitted.table, law_track(fitted, one, draws), plain=f"{fitted!r}\n\n{card!r}",
-                reading="Recorded values should lie inside the band nine times out of ten; the "
-                "first points have incomplete lags and a wider band."),
-        Section("Checks", "Questions put to the law on held-out units.", diagnostics.table),
-    ]  # fmt: skip
-
-
-def _about_the_run(run: Run, cautious: Agent, inside: float) -> list[Section]:
-    action = run.action[run.names.index(cautious.name)][0]
-    steps = np.arange(len(action))
-    assert isinstance(cautious.error, np.ndarray)
-    parts = cautious.radius.split(cautious.x[0, steps, action], cautious.error[0, steps, action])
-    return [
-        Section("Radius", "What the calibrated confidence radius is made of in the first run: the "
-                "ridge, the noise of the rewards, and the imputation error summed over rounds. "
-                f"{1 - inside:.1%} of the online contexts lie outside the calibrated domain.",
-                None, gamma_split(parts),
-                "Where the imputation part dominates, more history would help more than more "
-                "rounds."),
-        Section("Policies", "All agents face the same contexts and noise. regret: against the "
-                "best arm given the full context; regret_cond: against the best arm given S alone; "
-                "info_gap: what no policy that sees only S can earn. pulse uses the constant "
-                "radius 2 of the published runs, pulse_calibrated the corrected one with the "
-                "errors calibrated above.",
-                run.table, run.plot(),
-                "The lower the better; oful_full knows W but must learn theta, cond_oracle knows "
-                "theta but not W; regret_cond of oful_full means little, as it follows W."),
-    ]  # fmt: skip
-
-
-def _provenance(fitted: FittedLaw, seed: int) -> Section:
-    packages = ("pulse-pyro", "numpy", "torch", "pyro-ppl")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return Section("Provenance", f"Seed {seed}; law {fitted.law_id}; {versions}.")

@@ -47,6 +47,12 @@ class Features:
     fn : (s (n, s_dim), w (n, w_dim), action) -> (n, d); it must treat rows one by one.
     actions : number of actions K, numbered 0 .. K-1.
     names : the d feature names.
+
+    Examples
+    --------
+    >>> phi = Features(lambda s, w, a: np.column_stack([s, w * a]), actions=2, names=("s", "w*a"))
+    >>> phi(np.array([[2.0]]), np.array([[3.0]]), 1)
+    array([[2., 3.]])
     """
 
     fn: Callable[[Float2, Float2, int], Float2]
@@ -217,6 +223,16 @@ def expected_features(
 
     The standard error covers Monte Carlo error only, never the error of the law itself: that is
     what calibration is for.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> law = pp.linear_lags(19).fit(history, seed=0)
+    >>> phi = pp.features_from_terms(["s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> found = expected_features(law, phi, history.s[:3], size=100, rng=pp.stream(0, "draws"))
+    >>> found.mean.shape, found.exact  # w*a is affine in w: no draw was needed
+    ((3, 60, 2, 2), True)
     """
     whole(size, "expected_features: size", 2)
     s = np.asarray(s, dtype=np.float64)

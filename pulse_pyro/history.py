@@ -105,6 +105,16 @@ class History:
 
         Times of all units must fall on one regular step (the greatest common divisor of the
         gaps); a time that is absent is a gap, and lags that reach into it are NaN.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> diary = {"id": ["ann", "ann", "bob"], "day": [1, 2, 1], "steps": [3.0, 4.0, 5.0]}
+        >>> frame = pd.DataFrame(diary | {"mood": [1.0, 0.0, 1.0]})
+        >>> History.from_frame(frame, unit="id", time="day", observed=["steps"], missing=["mood"])
+        History: 2 units, 3 rows (1 to 2 a unit)
+          seen online (S): steps
+          archive only (W): mood
         """
         return cls(*grid_from_frame(frame, unit, time, observed, missing))
 
@@ -126,7 +136,16 @@ class History:
         return History(self.s[at], self.w[at], self.seen[at], units, self.s_names, self.w_names)
 
     def split(self, fit: float = 0.5, *, seed: int) -> tuple[History, History]:
-        """Split at random by unit into (fit, held_out); ``fit`` is the share of units to fit on."""
+        """Split at random by unit into (fit, held_out); ``fit`` is the share of units to fit on.
+
+        Examples
+        --------
+        >>> import pulse_pyro as pp
+        >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+        >>> fit, held_out = history.split(0.75, seed=0)
+        >>> len(fit.units), len(held_out.units), set(fit.units) & set(held_out.units)
+        (45, 15, set())
+        """
         if len(self.units) < 2:
             raise DataError(
                 f"split needs at least 2 units, but this archive has {len(self.units)}; rows of "

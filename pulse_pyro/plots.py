@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.arrays import Float1, Float2, Int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,32 +66,43 @@ def regret_curves(run: Run, ax: Axes | None = None, names: Sequence[str] | None 
     return tidy(ax, "round", "cumulative regret", f"Mean of {runs} runs, band = 1 standard error")
 
 
-def law_track(fitted: FittedLaw, history: History, draws: Float1, ax: Axes | None = None) -> Axes:
-    """Draw one held-out unit: W, its expectation and the 90 % interval of draws (size, time)."""
+def law_track(
+    fitted: FittedLaw, history: History, draws: Float2, ax: Axes | None = None, *, target: int = 0
+) -> Axes:
+    """Draw one held-out unit: a column of W, its mean and the 90 % interval of draws (size, time).
+
+    target : which column of W, the first by default; ``draws`` are of that column.
+    """
     ax = axis(ax)
     steps = np.arange(history.w.shape[1])
-    low, high = np.nanquantile(draws, [0.05, 0.95], axis=0)
+    known = ~np.isnan(draws).all(0)  # a law that refuses rows says nothing about them
+    low, high = np.full((2, len(steps)), np.nan)
+    low[known], high[known] = np.nanquantile(draws[:, known], [0.05, 0.95], axis=0)
     ax.fill_between(
         steps, low, high, color=COLOURS[5], alpha=0.35, linewidth=0, label="90 % of draws"
     )
-    ax.plot(steps, fitted.mean(history.s[:1])[0, :, 0], color=COLOURS[0], label="expected given S")
-    ax.plot(steps, history.w[0, :, 0], ".", color=COLOURS[6], markersize=4, label="recorded")
-    ax.legend(frameon=False, ncols=3, fontsize="small")
-    title = f"Held-out unit {history.units[0]}: {history.w_names[0]}"
-    return tidy(ax, "time", history.w_names[0], title)
+    ax.plot(
+        steps, fitted.mean(history.s[:1])[0, :, target], color=COLOURS[0], label="expected given S"
+    )
+    ax.plot(steps, history.w[0, :, target], ".", color=COLOURS[6], markersize=4, label="recorded")
+    ax.legend(frameon=False, ncols=3, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16))
+    title = f"Held-out unit {history.units[0]}: {history.w_names[target]}"
+    return tidy(ax, "time", history.w_names[target], title)
 
 
-def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
+def band_plot(
+    calibration: Calibration, target: int = 0, ax: Axes | None = None, *, part: int = 0
+) -> Axes:
     """Draw a target's band beside the law's own mean, at held-out contexts.
 
     With one input: over it. With several: the reference fit's distance from the law, over the
-    law's prediction.
+    law's prediction. part : which law and band, after cross-fitting.
     """
     ax = axis(ax)
-    part = calibration.parts[0]
-    budget = part.budget(calibration.contexts)
-    name = part.band.y_names[target]
-    x = part.law.summary(calibration.contexts)[budget.inside]
+    of = calibration.parts[part]
+    budget = of.budget(calibration.contexts)
+    name = of.band.y_names[target]
+    x = of.law.summary(calibration.contexts)[budget.inside]
     centre, half, law = (
         values[budget.inside][:, target]
         for values in (budget.centre, budget.half, budget.predicted)
@@ -99,29 +110,32 @@ def band_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None)
     one = x.shape[1] == 1
     at = x[:, 0] if one else law
     order = np.argsort(at)
+    order = order[thinned(len(order), 400)] if one else order
     at, centre, half, law = (values[order] for values in (at, centre, half, law))
     if not one:
         at, centre, half = (_groups(values, 60) for values in (at, centre - law, half))
         law = np.zeros_like(at)
-    label = f"{100 * part.band.level:.4g}% band, all contexts at once"
+    label = f"mu_p0 ± r(s), {100 * of.band.level:.4g}% at once"
     ax.fill_between(at, centre - half, centre + half, color=COLOURS[5], alpha=0.35, linewidth=0,
                     label=label)  # fmt: skip
-    ax.plot(at, centre, color=COLOURS[0], label="reference fit")
-    ax.plot(at, law, color=COLOURS[1], linestyle="--", label="the law")
+    ax.plot(at, centre, color=COLOURS[0], label="reference fit, mu_p0")
+    ax.plot(at, law, color=COLOURS[1], linestyle="--", label="the law, mu_phat")
     ax.legend(frameon=False, fontsize="small")
-    across = part.band.x_names[0] if one else f"the law's expectation of {name}"
+    across = of.band.x_names[0] if one else f"the law's expectation of {name}"
     up = f"expected {name}" if one else f"{name}: reference fit minus law"
-    title = f"Band of {name}: {part.band.kind.replace('_', ' ')}, {part.band.units} units"
+    title = f"Band of {name}: {of.band.kind.replace('_', ' ')}, {of.band.units} units"
     return tidy(ax, across, up, title)
 
 
-def budget_plot(calibration: Calibration, target: int = 0, ax: Axes | None = None) -> Axes:
+def budget_plot(
+    calibration: Calibration, target: int = 0, ax: Axes | None = None, *, part: int = 0
+) -> Axes:
     """Draw the bound of a target over contexts, split into band, difference and Monte Carlo."""
     ax = axis(ax)
-    part = calibration.parts[0]
-    budget = part.budget(calibration.contexts)
+    of = calibration.parts[part]
+    budget = of.budget(calibration.contexts)
     seen = budget.inside
-    x = part.law.summary(calibration.contexts)[seen]
+    x = of.law.summary(calibration.contexts)[seen]
     one = x.shape[1] == 1
     at = x[:, 0] if one else budget.predicted[seen][:, target]
     order = np.argsort(at)
@@ -129,25 +143,32 @@ def budget_plot(calibration: Calibration, target: int = 0, ax: Axes | None = Non
     gap = np.abs(budget.centre - budget.predicted)[seen][order, target]
     extra = budget.monte_carlo[seen][order, target]
     pieces = [_groups(values, 60) for values in (half, gap, extra)]
-    labels = ["band half-width r", "|reference fit - law|", "Monte Carlo"]
+    labels = ["half-width r(s)", "difference |mu_p0 - mu_phat|", "Monte Carlo"]
     count = 3 if extra.any() else 2
     ax.stackplot(_groups(at[order], 60), *pieces[:count], labels=labels[:count],
                  colors=[COLOURS[5], COLOURS[4], COLOURS[3]], alpha=0.8)  # fmt: skip
     ax.legend(frameon=False, fontsize="small")
-    name = part.band.y_names[target]
-    across = part.band.x_names[0] if one else f"the law's expectation of {name}"
+    name = of.band.y_names[target]
+    across = of.band.x_names[0] if one else f"the law's expectation of {name}"
     return tidy(ax, across, f"bound on the error of E[{name}]",
-                 f"Error budget, mean bound {np.sum(pieces, axis=0).mean():.3g}")  # fmt: skip
+                 f"Error budget, mean bound {(half + gap + extra).mean():.3g}")  # fmt: skip
 
 
 def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
     """Draw sqrt(gamma_t) over rounds, (rounds, 3): ridge, noise and imputation parts."""
     ax = axis(ax)
-    steps = np.arange(1, len(parts) + 1)
-    ax.stackplot(steps, *parts.T, labels=["ridge", "noise", "imputation (from D_t)"],
+    some = thinned(len(parts), 200)
+    ax.stackplot(some + 1, *parts[some].T, labels=["ridge", "noise", "imputation (from D_t)"],
                  colors=[COLOURS[2], COLOURS[5], COLOURS[4]], alpha=0.8)  # fmt: skip
-    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0.0, -0.16),
+              ncols=3)  # fmt: skip
+    ax.margins(x=0)
     return tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
+
+
+def thinned(count: int, most: int = 120) -> Int:
+    """Positions of at most ``most`` of ``count`` points, both ends among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def _groups(values: Float1, count: int) -> Float1:

@@ -172,7 +172,13 @@ class Radius:
 
 
 def constant(alpha: float) -> Radius:
-    """sqrt(gamma_t) = alpha, what the paper's experiments ran (alpha = 2). No guarantee."""
+    """sqrt(gamma_t) = alpha, what the paper's experiments ran (alpha = 2). No guarantee.
+
+    Examples
+    --------
+    >>> constant(2.0).at(dim=4, ridge=1.0, rounds=10, logdet=3.0)
+    2.0
+    """
     return Radius("constant", CONSTANT, (positive(alpha, "constant: alpha", zero=True),))
 
 
@@ -215,6 +221,15 @@ def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) ->
     depend on their value; if low rewards are reported later, or less often, it fails. Nor can it
     check S, sigma, that the e handed to the policy bound the law's error, or that W_t given S_1:t
     is free of the earlier W.
+
+    Examples
+    --------
+    >>> radius = corrected(sigma=0.5, theta_bound=2.0)
+    >>> radius
+    corrected(2, 0.5, 0.05)
+    >>> radius.split(np.eye(2), error=np.array([0.1, 0.1])).round(1)  # ridge, noise, imputation
+    array([[2. , 1.3, 0.1],
+           [2. , 1.4, 0.1]])
     """
     params = (
         positive(theta_bound, "corrected: theta_bound"),
@@ -232,6 +247,11 @@ def noise_scale(
 
     ``context_sd`` is the sub-Gaussian scale of theta*' Phi(Y_t, a) given S_1:t; for affine Phi and
     Gaussian residuals of W it is S max_a ||M_a C_W^(1/2)||.
+
+    Examples
+    --------
+    >>> noise_scale(low=0.0, high=1.0), noise_scale(reward_sd=0.3, context_sd=0.4)
+    (0.5, 0.5)
     """
     if low is not None and high is not None:
         return positive(high - low, "noise_scale: high - low") / 2.0

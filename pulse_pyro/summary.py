@@ -39,6 +39,15 @@ class Lags:
     """The values S_{t-start}, ..., S_{t-start-count+1}.
 
     ``Lags(19)`` includes the current S_t; ``Lags(19, start=1)`` begins with S_{t-1}.
+
+    Examples
+    --------
+    >>> Lags(2)(np.array([[1.0], [2.0], [3.0]]))
+    array([[ 1., nan],
+           [ 2.,  1.],
+           [ 3.,  2.]])
+    >>> Lags(2, start=1).names
+    ('lag1', 'lag2')
     """
 
     count: int
@@ -82,6 +91,11 @@ class Window:
 
     ``fn(windows, axis=-2)`` is handed (..., count, s_dim) and must return (..., s_dim), each window
     on its own; a fn that mixes windows, and so could see the future, is refused.
+
+    Examples
+    --------
+    >>> Window(2, np.mean)(np.array([[1.0], [2.0], [3.0]])).ravel()
+    array([nan, 1.5, 2.5])
     """
 
     count: int
@@ -161,7 +175,13 @@ class Identity:
 
 @dataclass(frozen=True, init=False)
 class Stack:
-    """Several summaries side by side: ``Stack(Lags(3), Window(7, np.mean))``."""
+    """Several summaries side by side: ``Stack(Lags(3), Window(7, np.mean))``.
+
+    Examples
+    --------
+    >>> Stack(Lags(2), Window(7, np.mean)).names
+    ('lag0', 'lag1', 'mean7')
+    """
 
     parts: tuple[Summary, ...]
 

@@ -96,7 +96,47 @@ def test_the_report_states_level_mode_and_band(made, name, tmp_path):
     page = pp.write_report(tmp_path / "r.html", "Title", "Verdict", sections).read_text()
     for section in sections:
         assert section.title in page
-    assert page.count("<svg") == 2
+    targets = sum(len(part.band.y_names) for part in calibration.parts)
+    assert page.count("<svg") == 1 + targets
+
+
+def test_the_report_shows_every_target_of_every_part(made):
+    for name in ("bent", "crossfit"):
+        calibration = made[name]
+        shown = [s for s in pp.calibration_sections(calibration) if s.title.startswith("Band and")]
+        assert len(shown) == sum(len(part.band.y_names) for part in calibration.parts) == 2
+        each = [(part, j) for part in calibration.parts for j in range(len(part.band.y_names))]
+        for section, (part, j) in zip(shown, each, strict=True):
+            assert part.band.y_names[j] in section.title
+            budget = part.budget(calibration.contexts)
+            total = budget.total[budget.inside][:, j]
+            assert f"mean bound {total.mean():.3g}" in section.figure.figure.axes[1].get_title(
+                "left"
+            )
+            words = [text.get_text() for text in section.figure.figure.legends[0].get_texts()]
+            assert {"reference fit, mu_p0", "the law, mu_phat", "half-width r(s)"} <= set(words)
+            assert section.reading
+
+
+def test_the_report_draws_d_t_over_contexts_in_and_out_of_the_domain(made):
+    calibration = made["linear"]
+    ax = pp.calibration_sections(calibration)[0].figure
+    worst = np.max(calibration.error**2, axis=(2, 3))
+    known = np.isfinite(worst)
+    for line, where in zip(ax.lines, (calibration.inside, ~calibration.inside), strict=True):
+        due = np.sort(worst[known & where])
+        assert_allclose(line.get_ydata()[[0, -1]], due[[0, -1]])
+        assert_allclose(np.interp(50, line.get_xdata(), line.get_ydata()), np.median(due), rtol=0.1)
+
+
+def test_the_report_of_a_calibration_alone_has_a_verdict_and_a_provenance(made, tmp_path):
+    path = pp.write_calibration_report(tmp_path / "r.html", made["curve"], date="2026-01-31")
+    page = path.read_text()
+    assert f"Calibration: {made['curve'].verdict}. With probability 95%" in page
+    assert made["curve"].law_id in page
+    assert "2026-01-31" in page
+    again = pp.write_calibration_report(tmp_path / "again.html", made["curve"])
+    assert again.read_text() == pp.write_calibration_report(path, made["curve"]).read_text()
 
 
 def test_the_report_warns_when_a_check_fails_and_not_otherwise(short, made):

@@ -36,8 +36,9 @@ def test_reproduce_writes_results_figures_and_a_page(tmp_path, capsys):
     assert "n=30" in capsys.readouterr().out
 
 
-def test_a_misspelt_name_gets_a_suggestion(capsys):
-    assert main(["reproduce", "sweepn"]) == 2
+@pytest.mark.parametrize("names", [["sweepn"], ["all", "sweepn"]])
+def test_a_misspelt_name_gets_a_suggestion(names, capsys):
+    assert main(["reproduce", *names]) == 2
     assert "did you mean 'sweep-n'" in capsys.readouterr().err
 
 
@@ -47,8 +48,10 @@ def test_a_misspelt_name_gets_a_suggestion(capsys):
         ["--runs", "1"],
         ["--seed", "-1"],
         ["--workers", "-1"],
+        ["--workers", "0"],
         ["--address", "tcp://localhost:1"],
         ["--engine", "dask", "--workers", "2"],
+        ["--engine", "dask", "--address", "nonsense"],
     ],
 )
 def test_bad_numbers_are_one_sentence(argument, tmp_path, capsys):

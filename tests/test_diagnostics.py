@@ -30,8 +30,8 @@ def shifted(by):
 def test_a_right_law_passes():
     found = diagnose(LAW, HELD_OUT, seed=0)
     assert found.verdict == "pass"
-    kinds = ("skill", "coverage", "serial")
-    names = ["rows", *(f"{check} w{j}" for j in (0, 1) for check in kinds)]
+    kinds = ("skill", "trend", "coverage", "pit", "spread", "crps", "replicates", "serial")
+    names = ["rows", "log score", *(f"{check} w{j}" for j in (0, 1) for check in kinds)]
     assert list(found.table.index) == names
     complete = HELD_OUT.rows(LAW.law.summary).x
     assert found.table.loc["rows", "value"] == len(complete)

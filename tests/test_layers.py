@@ -11,7 +11,7 @@ ROWS = (
     ("history", "frames", "summary", "features", "slopes"),
     ("_pyro",),
     ("laws",),
-    ("bundle",),
+    ("bundle", "tree", "tree_rows"),
     ("bands",),
     ("diagnostics", "serial", "radius", "calibration", "ranks", "gallery"),
     ("study",),
@@ -20,13 +20,15 @@ ROWS = (
     ("environments",),
     ("simulation",),
     ("experiments",),
-    ("plots", "figures", "report"),
-    ("demo", "reproduction", "cli"),
+    ("plots", "figures", "diagnostic_plots", "report"),
+    ("stages",),
+    ("demo", "reproduction", "commands", "completion", "cli"),
 )
 ROW_OF = {name: i for i, row in enumerate(ROWS) for name in row}
 HEAVY = {"torch", "pyro"}
 MODULES = [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
-PLOTS = {"pulse_pyro.plots"}  # .plot() methods may reach forward, when they are called
+# .plot() and .to_arviz() reach forward, if called
+PLOTS = {"pulse_pyro.plots", "pulse_pyro.diagnostic_plots", "pulse_pyro.tree"}
 
 
 def imports(path):

@@ -42,10 +42,14 @@ def test_unknown_names_are_attribute_errors():
 
 
 @pytest.mark.parametrize(
-    "code", ["import pulse_pyro", "from pulse_pyro.cli import _parser as p; p()"]
+    "code",
+    [
+        "import pulse_pyro",
+        "import pulse_pyro.cli; from pulse_pyro.commands import parser as p; p()",
+    ],
 )
 def test_import_and_help_load_nothing_heavy(code):
-    heavy = ["torch", "pyro", "numba", "pandas", "matplotlib", "scipy"]
+    heavy = ["torch", "pyro", "numba", "pandas", "matplotlib", "scipy", "arviz", "xarray"]
     probe = f"{code}\nimport sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
                 fit = _laplace(potential, inference, problem.label)
     keep = {site.name for site in problem.card.globals}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
-    return Fit(draws, fit.quality, fit.losses)
+    return replace(fit, draws=draws)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
 
 def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
     each = -(-how.draws // how.chains)
-    chains, divergences = [], 0
+    chains, diverging = [], []
     with bar(total=how.chains * (how.warmup + each), label="NUTS") as progress:
         for chain in range(how.chains):
             torch.manual_seed(torch_seed(seed, "chain", chain))
@@ -116,15 +116,17 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
             )  # fmt: skip
             mcmc.run()
             chains.append(mcmc.get_samples()["z"])
-            divergences += sum(len(d) for d in mcmc.diagnostics()["divergences"].values())
+            lost = mcmc.diagnostics()["divergences"].values()
+            diverging += [chain * each + int(i) for one in lost for i in one]
     z = torch.stack(chains)  # (chain, draw, dim)
     u = potential.from_white(z.reshape(-1, potential.dim))[: how.draws]
     quality = {
         "r_hat": float(split_gelman_rubin(z, chain_dim=0, sample_dim=1).max()),
         "ess": float(effective_sample_size(z, chain_dim=0, sample_dim=1).min()),
-        "divergences": float(divergences),
+        "divergences": float(len(diverging)),
     }
-    return Fit(potential.draws(u), quality)
+    kept = tuple(i for i in diverging if i < how.draws)
+    return Fit(potential.draws(u), quality, chains=how.chains, diverging=kept)
 
 
 def _laplace(potential: Potential, how: Laplace, label: str) -> Fit:

@@ -43,6 +43,19 @@ def calibrate(
     A reference fit p0 on the held-out rows gives a uniform band m(x) +- r(x) for the mean of each
     target: W itself where Phi is affine in it, else each distinct feature that involves W. The
     bound is r(x) + |m(x) - mu_p^(S_1:t)|, see :class:`Calibration` for what it does not cover.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> fit, held_out = history.split(seed=0)
+    >>> law = pp.linear_lags(19).fit(fit, seed=0)
+    >>> phi = pp.features_from_terms(["1", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> calibration = calibrate(law, held_out, phi, seed=0)
+    >>> calibration.verdict, bool(calibration.bound.max() < 0.05)
+    ('pass', True)
+    >>> float(calibration.error_at(held_out.s)[..., 0].max())  # "1" does not involve W
+    0.0
     """
     _check(law, held_out, features)
     leaked = sorted(set(law.fit_units) & set(held_out.units))

@@ -13,30 +13,20 @@ import numpy as np
 
 from pulse_pyro._pyro.card import ModelCard
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
-from pulse_pyro.errors import DataError, ModelError
+from pulse_pyro.errors import ModelError
 from pulse_pyro.laws.follow import Follower, Window
 from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro.laws.record import FitRecord as FitRecord
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
-from pulse_pyro.laws.score import check_shape, log_score
+from pulse_pyro.laws.score import check_series, check_shape, density_draws, log_score
 from pulse_pyro.laws.unseen import CHUNK, average
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from pulse_pyro.history import History
     from pulse_pyro.laws.law import Kernel, Law
     from pulse_pyro.summary import Summary
-
-
-@dataclass(frozen=True)
-class FitRecord:
-    """How a law was fitted: engine, seed, rows used and left out, quality figures, losses."""
-
-    inference: str
-    seed: int
-    rows: int
-    dropped: int
-    quality: Mapping[str, float]
-    losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,23 +131,34 @@ class FittedLaw:
 
         Each draw uses one posterior draw; unseen inputs are drawn given the seen ones.
         """
-        return self._sample(self._inputs(s), size, rng).reshape(size, *np.shape(s)[:-1], -1)
+        x, index = self._inputs(s), self._pick(size, rng)
+        return self._sample(x, index, rng).reshape(size, *np.shape(s)[:-1], -1)
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
-        return self._sample(self.newest(past)[None], size, rng)[:, 0]
+        return self._sample(self.newest(past)[None], self._pick(size, rng), rng)[:, 0]
 
     def predict_rows(
         self, x: Float2, size: int, *, rng: np.random.Generator
     ) -> tuple[Float2, Float3]:
         """Return E[W], (n, w_dim), and draws of W, (size, n, w_dim), at summary rows x (n, p)."""
-        return self._mean(x), self._sample(x, size, rng)
+        return self._mean(x), self._sample(x, self._pick(size, rng), rng)
 
     def predict_where(
         self, s: Float3, where: Bool, size: int, *, rng: np.random.Generator
     ) -> tuple[Float2, Float3]:
         """Return E[W] and draws of W as ``predict_rows``, where (batch, time) is True."""
         return self.predict_rows(self.summary(s)[where], size, rng=rng)
+
+    def sample_where(
+        self, s: Float3, where: Bool, index: Int, *, rng: np.random.Generator
+    ) -> Float3:
+        """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim), where True."""
+        return self._sample(self.summary(s)[where], index, rng)
+
+    def log_density_where(self, s: Float3, w: Float3, where: Bool, index: Int) -> Float2:
+        """Return log p(W_t = w_t | S_1:t, draw), (len(index), n), where (batch, time) is True."""
+        return density_draws(self, self.summary(s)[where], w[where], index)
 
     def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
         """Return log p^(W_t = w_t | S_1:t), (batch, time), averaged over stored draws.
@@ -198,8 +199,8 @@ class FittedLaw:
         mean: Float2 = self._at(x, lambda rows: self.kernel.mean(rows)[None], 1)[0]
         return mean
 
-    def _sample(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
-        index = self._pick(size, rng)
+    def _sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
+        size = len(index)
         short = np.flatnonzero(np.isnan(x.sum(-1)))
         if self.law.unseen != "conditioned on" or not len(short):
             return self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
@@ -244,19 +245,7 @@ class FittedLaw:
         return self.law.summary.last(past)
 
     def _series(self, s: Float3) -> Float3:
-        try:
-            s = np.asarray(s, dtype=np.float64)
-        except (TypeError, ValueError) as cause:
-            raise DataError(
-                f"{self.law.label}: s must be an array (batch, time, {len(self.s_names)}), but "
-                f"{type(s).__name__} came; pass history.s."
-            ) from cause
-        if s.ndim != 3 or s.shape[-1] != len(self.s_names):
-            raise DataError(
-                f"{self.law.label}: s must be (batch, time, {len(self.s_names)}) with columns "
-                f"{self.s_names}, but its shape is {s.shape}."
-            )
-        return s
+        return check_series(self, s)
 
     def _inputs(self, s: Float3) -> Float2:
         x = self.law.summary(self._series(s))
@@ -274,6 +263,12 @@ class FittedLaw:
         from pulse_pyro.laws.table import parameters
 
         return parameters(self)
+
+    def to_arviz(self, history: History | None = None, *, seed: int = 0, size: int = 500) -> Any:
+        """Return the posterior for ArviZ, and predictions of a history's W; see ``tree``."""
+        from pulse_pyro.tree import to_tree
+
+        return to_tree(self, history, seed=seed, size=size)
 
     def __repr__(self) -> str:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int
 from pulse_pyro.laws.filtered import Filtered
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.linear_exact import LOG_2PI, LinearKernel
 from pulse_pyro.laws.score import check_shape
 from pulse_pyro.laws.varma import advance, observe
+from pulse_pyro.progress import bar
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +87,37 @@ class FittedStateSpace(FittedLaw):
         mean, draws = self.predict_rows(window[where], size, rng=rng)
         return mean, draws + _noise(left[where], size, rng)
 
+    def sample_where(
+        self, s: Float3, where: Bool, index: Int, *, rng: np.random.Generator
+    ) -> Float3:
+        """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim), where True."""
+        window, left = self.filtered.run(self._series(s), self.slope)
+        return self._sample(window[where], index, rng) + _noise(left[where], len(index), rng)
+
+    def log_density_where(self, s: Float3, w: Float3, where: Bool, index: Int) -> Float2:
+        """Return log p(W_t = w_t | all seen up to t, draw), (len(index), n), where True."""
+        return np.stack(list(self._densities(s, w, where, index)))
+
     def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
         """Return log p^(W_t = w_t | all seen up to t), (batch, time); NaN where w is NaN."""
-        check_shape(self, self._series(s), w)
+        s, w = self._series(s), np.asarray(w, np.float64)
+        check_shape(self, s, w)
+        index = np.unique(np.linspace(0, self.kernel.count - 1, draws).astype(np.int64))
+        everywhere = np.ones(s.shape[:2], dtype=np.bool_)
+        total = np.full(everywhere.size, -np.inf)
+        for found in self._densities(s, w, everywhere, index):
+            total = np.logaddexp(total, found)
+        return np.asarray(total - np.log(len(index))).reshape(s.shape[:2])
+
+    def _densities(self, s: Float3, w: Float3, where: Bool, index: Int) -> Iterator[Float1]:
+        """Yield log p(w_t | all seen up to t, draw), (n,), draw by draw."""
         window, left = self.filtered.run(self._series(s), self.slope)
         kernel, scale = LinearKernel(self.draws), self.scaler.w_scale
-        rows = self.scaler.x_in(window.reshape(-1, window.shape[-1]))
-        index = np.unique(np.linspace(0, kernel.count - 1, draws).astype(np.int64))
-        total = np.full(window.shape[:2], -np.inf)
-        for at in index:
+        rows, w, left = self.scaler.x_in(window[where]), w[where], left[where]
+        for at in bar(index, label="log densities"):
             root = kernel.factor[at] * scale[:, None]
             mean = self.scaler.w_out(kernel.mean_draws(rows, at[None])[0])
-            found = _normal(w - mean.reshape(np.shape(w)), left + root @ root.T)
-            total = np.logaddexp(total, found)
-        return np.asarray(total - np.log(len(index)))
+            yield _normal(w - mean, left + root @ root.T)
 
     def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
         """Draw W_t given the past (time, s_dim), taken as all there is: (size, w_dim)."""
@@ -125,10 +143,10 @@ def _noise(cov: Float3, size: int, rng: np.random.Generator) -> Float3:
     return out
 
 
-def _normal(off: Float3, cov: Float4) -> Float2:
-    """Return log N(off; 0, cov), (batch, time)."""
+def _normal(off: Float2, cov: Float3) -> Float1:
+    """Return log N(off; 0, cov), (n,), for off (n, d)."""
     square = (off * np.linalg.solve(cov, off[..., None])[..., 0]).sum(-1)
-    out: Float2 = -0.5 * (square + np.linalg.slogdet(cov)[1] + off.shape[-1] * LOG_2PI)
+    out: Float1 = -0.5 * (square + np.linalg.slogdet(cov)[1] + off.shape[-1] * LOG_2PI)
     return out
 
 

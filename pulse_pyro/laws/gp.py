@@ -58,6 +58,12 @@ class GPFamily:
 
     uses_holes: ClassVar[bool] = False
     unseen: ClassVar[Unseen] = "conditioned on"
+    dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "amplitude": ("output", "process"),
+        "length": ("output", "input"),
+        "variance": ("output",),
+        "coef": ("column", "output"),
+    }
     size: int | None
     box: Hilbert | None = None
 
@@ -127,7 +133,9 @@ class GPFamily:
         else:
             draws = draw_weights(basis, gram, found.draws, rng)
         quality |= basis_quality(basis, gram, data, draws, stream(seed, "basis"))
-        return card, Fit(draws, quality, found.losses)
+        if np.array_equal(draws["length"], found.draws["length"]):
+            return card, replace(found, draws=draws, quality=quality)
+        return card, Fit(draws, quality, found.losses)  # no longer chain after chain
 
     def kernel(self, draws: Mapping[str, Float]) -> GPKernel:
         """NumPy prediction."""

@@ -16,7 +16,8 @@ from pulse_pyro.arrays import Float, Float2, Float3, Int
 from pulse_pyro.errors import ConvergenceError, DataError, ModelError, SettingError
 from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData, run_model, wants
-from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.laws.record import FitRecord
 from pulse_pyro.summary import Summary
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -173,7 +174,7 @@ class Law:
             contexts = np.stack([seen.mean(0), seen.std(0)])
         record = FitRecord(
             repr(how), int(seed), data.n, data.rows.dropped, fit.quality,
-            tuple(map(float, fit.losses)),
+            tuple(map(float, fit.losses)), fit.chains, fit.diverging,
         )  # fmt: skip
         return FittedLaw(
             law, fit.draws, card, data.scaler, data.inputs, contexts, record,

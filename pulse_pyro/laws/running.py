@@ -10,8 +10,9 @@ from pulse_pyro._pyro.inference import Exact
 from pulse_pyro.arrays import Float2
 from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData
-from pulse_pyro.laws.fitted import FitRecord, FittedLaw
+from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.record import FitRecord
 
 
 class RunningLinear:

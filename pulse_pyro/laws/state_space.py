@@ -13,11 +13,11 @@ from pulse_pyro.history import History
 from pulse_pyro.laws.data import FitData
 from pulse_pyro.laws.emission import draw_emission
 from pulse_pyro.laws.filtered import Filtered
-from pulse_pyro.laws.fitted import FitRecord
 from pulse_pyro.laws.fitted_state_space import FittedStateSpace
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.linear import LinearFamily
 from pulse_pyro.laws.linear_exact import Conjugate, exact_draws
+from pulse_pyro.laws.record import FitRecord
 from pulse_pyro.laws.varma_fit import fit_process
 from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Lags, as_summary
@@ -37,6 +37,16 @@ def state_space(window: int | Lags, *, ar: int = 2, ma: int | None = None) -> St
     coordinate and time, and skips what was not. Not covered: S that is not Gaussian or has a
     level of its own in each unit, values missing because of what they would have been, and the
     uncertainty of the VARMA coefficients, which are put at their maximum likelihood.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> archive = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> law = state_space(19, ma=0).fit(archive, seed=0)
+    >>> s = np.where(np.arange(60)[:, None] < 30, archive.s[:1], np.nan)  # S is lost half way
+    >>> variance = law.variance(s)[0, :, 0]
+    >>> bool(variance[-1] > 2 * variance[29])
+    True
     """
     lags = as_summary(window, "state_space")
     if not isinstance(lags, Lags):

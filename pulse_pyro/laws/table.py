@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pulse_pyro.arrays import Float1
+from pulse_pyro.arrays import Float1, Float2, Float3
 from pulse_pyro.laws.linear_exact import LinearKernel
 
 if TYPE_CHECKING:
@@ -28,17 +28,30 @@ def parameters(fitted: FittedLaw) -> pd.DataFrame:
     return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
 
 
-def _regression(fitted: FittedLaw, kernel: LinearKernel) -> dict[str, Float1]:
-    """Draws of slopes, intercepts and residual sds, by name, in the data's units."""
+def regression(fitted: FittedLaw, kernel: LinearKernel) -> tuple[Float2, Float3, Float2]:
+    """Return draws of intercepts (m, w_dim), slopes (m, p, w_dim) and noise scales (m, w_dim).
+
+    In the data's units. The scale of Student-t noise is not its standard deviation.
+    """
     scaler = fitted.scaler
     slope = kernel.coef[:, 1:] * scaler.w_scale / scaler.x_scale[:, None]
     level = scaler.w_out(kernel.coef[:, 0]) - np.einsum("p,mpq->mq", scaler.x_mean, slope)
     spread = np.sqrt((kernel.factor**2).sum(-1)) * scaler.w_scale
-    inputs = [f"{s}.{part}" for part in fitted.summary.names for s in fitted.s_names]
+    return level, slope, spread
+
+
+def input_names(fitted: FittedLaw) -> tuple[str, ...]:
+    """Name the p inputs: every filter of the summary, of every S column."""
+    return tuple(f"{s}.{part}" for part in fitted.summary.names for s in fitted.s_names)
+
+
+def _regression(fitted: FittedLaw, kernel: LinearKernel) -> dict[str, Float1]:
+    """Draws of slopes, intercepts and noise scales, by name."""
+    level, slope, spread = regression(fitted, kernel)
     rows: dict[str, Float1] = {}
     for j, w in enumerate(fitted.w_names):
         rows[f"{w} ~ 1"] = level[:, j]
-        rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(inputs)}
+        rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(input_names(fitted))}
         rows[f"{w} noise scale"] = spread[:, j]
     return rows
 

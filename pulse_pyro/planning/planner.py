@@ -79,6 +79,16 @@ def plan(
     error, where Phi or the law's mean is not closed form, never falls (``Plan.monte_carlo``).
     Nor online contexts unlike the archive's, units longer or shorter than those of the archive, or
     whether the bound holds at all, which is for the checks of the calibration to say.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> phi = pp.features_from_terms(["1", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> stakes = pp.Stakes(horizon=1000, sigma=0.5)
+    >>> needed = plan(history, pp.linear_lags(19), phi, stakes=stakes, orderings=2, seed=0)
+    >>> print(str(needed)[:20])
+    Plan: already there;
     """
     _expect(history, law, features, stakes)
     whole(orderings, "plan: orderings", 2)

@@ -37,6 +37,18 @@ class PulseUCB(Streaming):
 
     The regret guarantee is against the best policy that sees only S; no policy can recover what
     the missing W would have told.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> law = pp.linear_lags(19).fit(history, seed=0)
+    >>> phi = pp.features_from_terms(["1", "s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> policy = PulseUCB(law, phi, pp.constant(1.0))
+    >>> decision = policy.act(history.s[0, 0])  # lags that are not there yet are averaged over
+    >>> policy.learn(decision, reward=0.3)
+    >>> int(policy.state.rounds), len(policy.pending)
+    (1, 0)
     """
 
     def __init__(

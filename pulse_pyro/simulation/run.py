@@ -120,6 +120,14 @@ def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
 
     Contexts do not depend on actions, so each agent's whole horizon is handed to the compiled
     loop at once. Rounds with a feature that is not finite are refused, counted and cost nothing.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> world = pp.w_times_action().world(runs=2, horizon=50, rng=pp.stream(0, "online"))
+    >>> run = simulate(world, [pp.oful(world), pp.cond_oracle(world)])
+    >>> run.regret.shape, float(run.table["regret_cond"]["cond_oracle"])
+    ((2, 2, 50), 0.0)
     """
     names = tuple(agent.name for agent in agents)
     if not agents or len(set(names)) < len(names):

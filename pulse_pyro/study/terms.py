@@ -28,6 +28,12 @@ def features_from_terms(
     observed, missing : names of the columns of S and W, in order.
 
     Terms are taken apart, never run as code. Not checked: that rewards are linear in these terms.
+
+    Examples
+    --------
+    >>> phi = features_from_terms(["1", "s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> phi(np.array([[2.0]]), np.array([[3.0]]), 1)
+    array([[1., 2., 3.]])
     """
     whole(actions, "features: actions", 2)
     columns = [*observed, *missing]

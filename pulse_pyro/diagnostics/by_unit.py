@@ -1,0 +1,92 @@
+"""Means over rows, judged by unit: units are independent pieces, rows of one unit need not be.
+
+With total_i the sum of a row statistic d over the rows_i rows of unit i, and G units,
+    mean = sum total_i / sum rows_i,
+    error^2 = G / (G - 1) sum (total_i - mean rows_i)^2 / (sum rows_i)^2,
+and mean / error is compared with Student's t, G - 1 degrees of freedom: right under any dependence
+within units. An error below that of independent rows (``least``) is raised to it, or a few units
+that happen to agree would look like certainty.
+
+The law was itself estimated. If it is well specified, estimation moves the mean of d by minus the
+projection of d on the law's scores, averaged over the fitted units (the information identity): at
+most the variance of d, over those units. So error^2 is multiplied by 1 + held-out / fitted
+(``extra``, see :func:`estimated`). What is tested is therefore whether the law is wrong beyond what
+its own finite archive explains; how far off the fit is, is the question of ``calibrate``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from pulse_pyro.arrays import Bool, Float2
+from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.verdicts import Verdict
+
+WARN, FAIL = 0.01, 0.001  # nominal sizes: a check warns, or fails, a right law this often at most
+
+
+class UnitMean(NamedTuple):
+    """Mean of a row statistic, its error over units, p of mean 0 (two-sided), how many units."""
+
+    mean: float
+    error: float
+    p: float
+    units: int
+
+    @property
+    def p_below(self) -> float:
+        """Return p of: the mean is not below 0."""
+        return self.p / 2.0 if self.mean < 0 else 1.0 - self.p / 2.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean; infinite for a single unit."""
+        if self.units < 2:
+            return -np.inf, np.inf
+        half = float(stats.t.isf(0.025, self.units - 1)) * self.error
+        return self.mean - half, self.mean + half
+
+
+def unit_mean(d: Float2, *, extra: float = 1.0, least: float = 0.0) -> UnitMean:
+    """Test that a row statistic d (unit, time), NaN where not judged, has mean 0.
+
+    extra : error^2 is multiplied by it in p (not in ``error``). least : smallest error.
+    One unit: p is 1.
+    """
+    here = np.isfinite(d)
+    rows = here.sum(1)
+    rows, total = rows[rows > 0], np.where(here, d, 0.0).sum(1)[rows > 0]
+    units = len(rows)
+    if not units:
+        return UnitMean(np.nan, np.nan, 1.0, 0)
+    mean = float(total.sum() / rows.sum())
+    if units < 2:
+        return UnitMean(mean, np.nan, 1.0, units)
+    left = total - mean * rows
+    error = float(np.sqrt(units / (units - 1) * (left**2).sum()) / rows.sum())
+    error = max(error, least)
+    if error > 1e-14 * abs(mean):
+        p = float(2.0 * stats.t.sf(abs(mean) / (error * np.sqrt(extra)), units - 1))
+    else:
+        p = 0.0 if mean else 1.0
+    return UnitMean(mean, error, p, units)
+
+
+def estimated(fitted: FittedLaw, used: Bool) -> float:
+    """Return 1 + held-out / fitted, by units or by rows, whichever is more."""
+    units = used.any(1).sum() / max(len(fitted.fit_units), 1)
+    rows = used.sum() / max(fitted.record.rows, 1)
+    return float(1.0 + max(units, rows))
+
+
+def verdict(p: float, size: float, margins: tuple[float, float]) -> Verdict:
+    """Return the verdict: "warn" at p < 0.01 and size >= margins[0], "fail" at 0.001 and [1].
+
+    size : how large the deviation is; a small one passes, however surely it is there.
+    """
+    if p < FAIL and size >= margins[1]:
+        return "fail"
+    return "warn" if p < WARN and size >= margins[0] else "pass"

@@ -1,0 +1,65 @@
+"""Did the engine arrive? Judged by its kind, from what the fit recorded, nothing else.
+
+r_hat, effective draws and divergences exist for NUTS alone; Svi and Laplace have the Pareto shape
+of their importance ratios, Svi the slope of its loss as well; an exact posterior has nothing to
+converge; an ensemble of networks is no posterior, and says so.
+"""
+
+from __future__ import annotations
+
+from pulse_pyro.laws.fitted import FitRecord
+from pulse_pyro.verdicts import Check, Verdict
+
+LIMITS = {  # warn above the first, fail above the second
+    "r_hat": (1.01, 1.05),
+    "divergences": (0.0, 10.0),
+    "pareto_k": (0.5, 0.62),  # 1 - 1 / log10(400 draws)
+    "improper": (0.0, 0.0),
+    "loss_drop": (2.0, 4.0),
+    "basis": (1.0, 1.5),
+    "finer": (1.0, 1.5),
+}
+LEAST = {"ess": (100.0, 25.0)}  # warn below the first, fail below the second
+TEXTS = {
+    "r_hat": "Chains agree if this is near 1.",
+    "ess": "Independent draws that the least effective parameter is worth; with 100 a posterior "
+    "mean is known to a tenth of its sd. Ask for more: Nuts(draws=...).",
+    "divergences": "Steps the sampler could not follow; it may have missed a region.",
+    "loss_drop": "The loss still falls, by this many standard errors, at the end of the fit.",
+    "improper": "Directions the rows do not span: draws carry no uncertainty there.",
+    "basis": "Basis functions, or box, that an input needs at its fitted length scale, over "
+    "what it has; above 1 ask for more functions, gaussian_process(..., basis=...).",
+    "finer": "What finer sines explain of the residuals, over the 99.9 % point of chance; "
+    "above 1 the basis is too small, or residuals of a unit depend on each other.",
+    "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
+}
+NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
+    "Ensemble": "The spread over networks is no posterior: it shows how training varies, not what "
+    "the archive leaves open. Nothing here speaks of convergence; coverage and PIT judge the law.",
+    "state_space": "The process of S is put at its maximum likelihood: draws carry the uncertainty "
+    "of the emission alone.",
+}
+
+
+def convergence(record: FitRecord) -> list[Check]:
+    """Return a check for each figure the engine recorded, by its kind."""
+    kind = record.inference.split("(")[0].split(":")[0]
+    checks = [_judge(name, value) for name, value in record.quality.items()]
+    if kind in NO_POSTERIOR:
+        nan = float("nan")
+        checks.append(Check("posterior", "info", nan, nan, NO_POSTERIOR[kind]))
+    return checks
+
+
+def _judge(name: str, value: float) -> Check:
+    """Compare a figure with its limits; one that is not a number fails."""
+    verdict: Verdict
+    if name in LIMITS:
+        warn, fail = LIMITS[name]
+        verdict = "fail" if not value <= fail else "warn" if value > warn else "pass"
+    elif name in LEAST:
+        warn, fail = LEAST[name]
+        verdict = "fail" if not value >= fail else "warn" if value < warn else "pass"
+    else:
+        return Check(name, "info", value, float("nan"), "For information.")
+    return Check(name, verdict, value, fail, TEXTS[name])

@@ -1,0 +1,238 @@
+"""Covariate shift: whether online contexts are like those of an archive.
+
+Inputs are put on one scale, g = asinh((x - median) / scale): straight in the middle, logarithmic
+far out, so that heavy tails weigh little and a stream far away still stands out. A unit, or an
+online stream, is one observation:
+    level_j = mean over its rows of g_j,   spread_j = log mean of g_j^2,   joint = log mean of d^2,
+d the Mahalanobis distance of g, for a unit by the covariance of the OTHER units, as it is for a
+stream. With n units and B streams, (mean over streams - mean over units) / (sd of units
+sqrt(1/n + 1/B)) is compared with Student's t, n - 1 degrees of freedom: rows of a unit may depend
+on each other in any way. Spread and joint are judged upwards alone: a narrower stream is inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, whole
+from pulse_pyro.diagnostics.by_unit import verdict
+from pulse_pyro.diagnostics.result import Diagnostics
+from pulse_pyro.diagnostics.streams import first_rows, level, log_mean, share_of, shift, whitening
+from pulse_pyro.errors import DataError
+from pulse_pyro.history import History
+from pulse_pyro.summary import Summary, as_summary
+from pulse_pyro.verdicts import Check, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+RANGE = 0.99  # of the archive's rows lie inside, input by input, and jointly
+MARGINS = (0.1, 0.25)  # shifts, in row sds (level) or log sds (spread), that warn, that fail
+MOSTLY = 0.5  # share of rows outside that is told whatever the test says
+FEWEST = 8  # units
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Where contexts of an archive lie: x (unit, time, p), the summary of S, NaN if not complete.
+
+    Make one with :meth:`of`, from the units a law was judged or calibrated on, and ``check`` online
+    streams against it.
+
+    >>> import pulse_pyro as pp
+    >>> made = pp.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
+    >>> domain = pp.Domain.of(made, pp.Lags(2))
+    >>> domain.check(made.s[:3]).verdict, domain.check(made.s[:3] + 2).verdict
+    ('pass', 'fail')
+    """
+
+    x: Float3
+    names: tuple[str, ...]
+    summary: Summary
+
+    @classmethod
+    def of(cls, history: History, summary: int | Summary) -> Domain:
+        """Return the domain of the contexts of ``history`` under a summary, e.g. law.summary."""
+        seen = as_summary(summary, "Domain.of")
+        history.rows(seen, holes="w")  # refuses, with a sentence, if no row is complete
+        x = np.where(history.seen[..., None], seen(history.s), np.nan)
+        x[~np.isfinite(x).all(-1)] = np.nan
+        names = tuple(f"{s}.{part}" for part in seen.names for s in history.s_names)
+        return cls(x, names, seen)
+
+    def check(self, s: ArrayLike, *, looks: int = 1) -> Diagnostics:
+        """Judge online contexts: one check for each input, then all jointly.
+
+        Parameters
+        ----------
+        s : (stream, time, s_dim), each stream a unit of its own, or (time, s_dim) for one; NaN =
+            not seen. Units of the archive are cut to the length of the shortest stream; streams
+            longer than the units make the test cautious.
+        looks : how often a growing stream will be looked at, in all. p-values are multiplied by
+            it; looking k times with looks=1 gives up to k times as many false alarms.
+
+        The figure is the share of online rows outside the central 99 % of the archive's. A check
+        warns at p < 0.01, fails at p < 0.001 (over inputs and looks), if the shift is at least 0.1
+        or 0.25 standard deviations. With few streams a shift must exceed what sets units apart. It
+        also warns where most rows lie outside: a fact, not a test, which units that hardly vary
+        within themselves meet 2 times in n + 1 without any shift. Relies on levels and log spreads
+        of units being about normal: where those are Student-t (3 df) with 30 units or fewer, the
+        joint check warns up to 3 times in 100. Not seen: shifts of neither, and of W given S.
+        """
+        whole(looks, "Domain.check: looks", 1)
+        x = self._online(s)
+        lengths = np.isfinite(x[..., 0]).sum(1)
+        x, length = x[lengths > 0], int(lengths[lengths > 0].min(initial=10**9))
+        if not len(x):
+            raise DataError(
+                f"Domain.check: no row of s is complete; {self.summary!r} needs "
+                f"{self.summary.memory} rows in a row."
+            )
+        g, units = self._standard(x), first_rows(self._g, length)
+        outside = (x < self.low) | (x > self.high)
+        checks = []
+        for j, name in enumerate(self.names):
+            middle = shift(level(units[..., j]), level(g[..., j]), self._row_sd[j])
+            spread = shift(log_mean(units[..., j] ** 2), log_mean(g[..., j] ** 2), 0.0)
+            worst = min(middle, spread, key=lambda one: one.p)
+            p = 2.0 * worst.p * len(self.names) * looks
+            checks.append(self._check(name, share_of(outside[..., j], x), worst.size, p, len(x)))
+        far = self._distance(g, self._whiten)
+        joint = shift(log_mean(first_rows(self._far, length)), log_mean(far), 0.0)
+        share = share_of(far > self._limit, x)
+        checks.append(self._check("jointly", share, joint.size, joint.p * looks, len(x)))
+        return Diagnostics(tuple(checks))
+
+    def inside_at(self, s: ArrayLike) -> Bool:
+        """Tell which contexts, (stream, time), lie in the archive's 99 % range, jointly and each.
+
+        Rows that are not complete count as outside.
+        """
+        x = self._online(s)
+        each = ((x >= self.low) & (x <= self.high)).all(-1)
+        return np.asarray(each & (self._distance(self._standard(x), self._whiten) <= self._limit))
+
+    @cached_property
+    def low(self) -> Float1:
+        """(p,) lower end of the central 99 % of rows."""
+        return np.asarray(np.nanquantile(self._rows, (1 - RANGE) / 2, axis=0))
+
+    @cached_property
+    def high(self) -> Float1:
+        """(p,) upper end."""
+        return np.asarray(np.nanquantile(self._rows, (1 + RANGE) / 2, axis=0))
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per input: the range of the archive's rows."""
+        import pandas as pd
+
+        columns = {"low": self.low, "median": self._scale[0], "high": self.high}
+        return pd.DataFrame(columns, index=pd.Index(self.names, name="input"))
+
+    def plot(self, s: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the range of every input, and where online contexts s lie, if given."""
+        from pulse_pyro.diagnostic_plots import domain_plot
+
+        return domain_plot(self, None if s is None else self._online(s), ax)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {name}: {low:.4g} to {high:.4g}"
+            for name, low, high in zip(self.names[:9], self.low, self.high, strict=False)
+        ]
+        more = [f"  ... and {len(self.names) - 9} more, see .table"] if len(self.names) > 9 else []
+        head = f"Domain: {len(self._rows)} contexts of {len(self.x)} units, central 99 % of"
+        return "\n".join([head, *lines, *more])
+
+    @cached_property
+    def _rows(self) -> Float2:
+        return self.x[np.isfinite(self.x[..., 0])]
+
+    @cached_property
+    def _scale(self) -> Float2:
+        """(2, p) median, and half the central 68 % range or else the sd; 1 for constants."""
+        low, median, high = np.quantile(self._rows, [0.16, 0.5, 0.84], axis=0)
+        scale = (high - low) / 2
+        scale = np.where(scale > 0, scale, self._rows.std(0))
+        return np.stack([median, np.where(scale > 1e-10 * np.abs(median), scale, 1.0)])
+
+    def _standard(self, x: Float) -> Float:
+        return np.asarray(np.arcsinh((x - self._scale[0]) / self._scale[1]))
+
+    @cached_property
+    def _g(self) -> Float3:
+        return self._standard(self.x)
+
+    @cached_property
+    def _row_sd(self) -> Float1:
+        return np.asarray(np.nanstd(self._g, axis=(0, 1)))
+
+    @cached_property
+    def _whiten(self) -> Float2:
+        return whitening(self._grams.sum(0), len(self._rows))
+
+    @cached_property
+    def _grams(self) -> Float3:
+        """(unit, p, p) sums of products of g about its mean over all rows."""
+        g = np.nan_to_num(self._g - self._mean)
+        return np.asarray(np.einsum("uti,utj->uij", g, g))
+
+    @cached_property
+    def _mean(self) -> Float1:
+        return np.asarray(np.nanmean(self._g, axis=(0, 1)))
+
+    @cached_property
+    def _far(self) -> Float2:
+        """(unit, time) squared distance of every row, by the covariance of the other units."""
+        total, count = self._grams.sum(0), np.isfinite(self.x[..., 0]).sum(1)
+        if len(self.x) < 2:
+            return self._distance(self._g, self._whiten)
+        return np.stack([
+            self._distance(g, whitening(total - own, count.sum() - rows))
+            for g, own, rows in zip(self._g, self._grams, count, strict=True)
+        ])  # fmt: skip
+
+    @cached_property
+    def _limit(self) -> float:
+        return float(np.nanquantile(self._far, RANGE))
+
+    def _distance(self, g: Float, whiten: Float2) -> Float:
+        return np.asarray((((g - self._mean) @ whiten) ** 2).sum(-1))
+
+    def _online(self, s: ArrayLike) -> Float3:
+        series = np.asarray(s, np.float64)
+        series = series[None] if series.ndim == 2 else series
+        wide = len(self.names) // len(self.summary.names)
+        if series.ndim != 3 or series.shape[-1] != wide:
+            raise DataError(
+                f"Domain: s must be (stream, time, {wide}) or (time, {wide}), but its shape is "
+                f"{np.shape(s)}."
+            )
+        x = np.array(self.summary(series))
+        x[~np.isfinite(x).all(-1)] = np.nan
+        return x
+
+    def _check(self, name: str, share: float, size: float, p: float, streams: int) -> Check:
+        units = int(np.isfinite(self.x[..., 0]).any(1).sum())
+        p = min(1.0, p)
+        word: Verdict = verdict(p, size, MARGINS) if units >= FEWEST else "info"
+        text = f"Share of online rows of {streams} stream(s) outside the archive's 99 % range; "
+        if word == "info":
+            text += f"no test of a shift: {units} units, and {FEWEST} are needed."
+        else:
+            text += f"p of no shift {p:.2g}, by unit ({units} units)."
+        if share > MOSTLY and word in ("pass", "info"):
+            word = "warn"
+        if word in ("warn", "fail"):
+            text += (
+                " Bounds and checks speak of the archive's contexts: calibrate on units like these,"
+                " or widen the errors."
+            )
+        return Check(f"domain {name}", word, share, 1 - RANGE, text)

@@ -1,0 +1,112 @@
+"""Posterior predictive checks: archives drawn from the law beside the held-out one.
+
+Draw m of all rows shares one posterior draw, so draws[m] is a replicated archive given the same S.
+For a statistic f of rows (below, z = (w - c) / s with c, s the centre and sd of all replicates)
+    d = f(w) - mean over m of f(w_rep,m),           row by row,
+has mean 0 if the law is right. It is judged over units (``by_unit``), not by how many replicates
+lie beyond the observed value: that share takes rows of a unit for independent, which a law of W_t
+given S_1:t does not promise. No data are used twice: units are held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pulse_pyro.arrays import Bool, Float, Float1, Float2, Int
+from pulse_pyro.diagnostics.by_unit import UnitMean, unit_mean, verdict
+from pulse_pyro.verdicts import RANK, Check
+
+MARGINS = (0.02, 0.05)  # in standard deviations of f over replicated rows
+FEWEST = 8  # units
+TAIL = 0.01  # of the replicates, beyond which a value is extreme
+TIES = "zeros"
+MEMORY = "lag-1 product"
+
+
+class Statistic(NamedTuple):
+    """A statistic: observed mean, mean and 95 % range over replicates, deviation in sds of f."""
+
+    name: str
+    observed: float
+    expected: float
+    low: float
+    high: float
+    size: float
+    test: UnitMean
+
+
+def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
+    """Compare a few statistics of held-out W with those of replicates given the same S.
+
+    w : (unit, time), NaN where not judged; draws : (size, n) at the n other rows. Mean square,
+    mean cube, share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows
+    and, where there are any, share of zeros; t tests over units, Bonferroni over statistics. The
+    product sees memory that S does not explain, for which the check only warns: the verdict on it
+    is that of ``serial``. Not seen: whatever these five do not show.
+    """
+    used = np.isfinite(w)
+    units = int(used.any(1).sum())
+    found = list(_statistics(w, used, draws, extra))
+    worst = min(found, key=lambda one: (one.test.p, -one.size))
+    if units < FEWEST:
+        text = f"Not judged: {units} units have rows, and {FEWEST} are needed."
+        return Check(f"replicates {name}", "info", worst.size, MARGINS[1], text)
+    p = min(1.0, worst.test.p * len(found))
+    words = {one.name: verdict(one.test.p * len(found), one.size, MARGINS) for one in found}
+    if words.get(MEMORY) == "fail":
+        words[MEMORY] = "warn"
+    word = max(words.values(), key=RANK.index)
+    shown = "; ".join(
+        f"{one.name} {one.observed:.3g} (replicates {one.low:.3g} to {one.high:.3g})"
+        for one in found
+    )
+    text = (
+        f"Deviation of held-out {name} from archives drawn by the law, in sds of a row, for the "
+        f"clearest statistic, {worst.name} ({units} units, p = {p:.2g} over all). {shown}."
+    )
+    if word != "pass":
+        text += " The law does not make data like these."
+    return Check(f"replicates {name}", word, worst.size, MARGINS[1], text)
+
+
+def _statistics(w: Float2, used: Bool, draws: Float2, extra: float) -> Iterator[Statistic]:
+    centre, scale = float(draws.mean()), float(draws.std()) or 1.0
+    low, high = np.quantile(draws, [TAIL, 1 - TAIL])
+    plain: dict[str, Callable[[Float], Float]] = {
+        "mean square": lambda v: ((v - centre) / scale) ** 2,
+        "mean cube": lambda v: ((v - centre) / scale) ** 2 * ((v - centre) / scale),  # ** 3 is slow
+        "share of extremes": lambda v: ((v < low) | (v > high)).astype(np.float64),
+    }
+    if (w == 0).any() or (draws == 0).any():
+        plain[TIES] = lambda v: (v == 0).astype(np.float64)
+    rows = w[used]
+    for name, of in plain.items():
+        yield _one(name, of(rows), of(draws), used, extra)
+    now, before, here = _pairs(used)
+    if len(now):
+        z, drawn = (rows - centre) / scale, (draws - centre) / scale
+        yield _one(MEMORY, z[now] * z[before], drawn[:, now] * drawn[:, before], here, extra)
+
+
+def _one(name: str, observed: Float1, drawn: Float2, here: Bool, extra: float) -> Statistic:
+    """Judge a row statistic, observed (n,) and drawn (size, n), at the n rows of here."""
+    grid = np.full(here.shape, np.nan)
+    grid[here] = observed - drawn.mean(0)
+    each = drawn.mean(1)
+    # replicates vary as independent rows do, and as far as the posterior is unsure
+    test = unit_mean(grid, extra=extra, least=float(each.std()))
+    spread = float(drawn.std())
+    size = abs(test.mean) / spread if spread > 0 else np.inf if test.mean else 0.0
+    low, high = np.quantile(each, [0.025, 0.975])
+    return Statistic(name, float(observed.mean()), float(each.mean()), low, high, size, test)
+
+
+def _pairs(used: Bool) -> tuple[Int, Int, Bool]:
+    """Return row numbers of neighbours in time, and where the later of each stands."""
+    row = np.where(used, np.cumsum(used.ravel()).reshape(used.shape) - 1, -1)
+    here = np.zeros_like(used)
+    here[:, 1:] = used[:, 1:] & used[:, :-1]
+    return row[here], row[:, :-1][here[:, 1:]], here

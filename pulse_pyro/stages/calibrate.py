@@ -1,0 +1,60 @@
+"""Stage calibrate: how wrong the law's expected features can be, D_t."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.report import calibration_sections
+from pulse_pyro.stages.inputs import inputs_of, require
+from pulse_pyro.stages.plain import records, sections_to_plain, to_json
+from pulse_pyro.stages.store import write_stage
+from pulse_pyro.stages.workspace import Workspace, open_workspace
+
+
+def calibrate_study(path: str | Path, out: str | Path | None = None) -> Calibration:
+    """Bound the error of the fitted law of a study; see :func:`calibrate`.
+
+    Parameters
+    ----------
+    path : the study file, with a section [features]. out : the results folder, by default
+        ``results`` beside the study.
+
+    Needs the stage fit, up to date. Writes ``calibrate/calibration.json`` and the page's sections.
+    With [calibration] mode "all" the band uses every unit, see :func:`calibrate_all` for what that
+    relies on; the law itself is that of the stage fit, in either mode.
+    """
+    return make_calibrate(open_workspace(path, out))
+
+
+def make_calibrate(work: Workspace) -> Calibration:
+    """Calibrate, and write the stage's folder."""
+    work.features  # noqa: B018  (a fault in it is refused before anything is read)
+    above = {"fit": require(work, "fit", "calibrate")}
+    found = work.calibration
+    texts = {
+        "calibration.json": to_json(about(found)),
+        "sections.json": to_json(sections_to_plain(calibration_sections(found), "calibrate")),
+    }
+    inputs = inputs_of(work, "calibrate", above)
+    write_stage(work.folder("calibrate"), "calibrate", found.law_id, inputs, texts)
+    return found
+
+
+def about(found: Calibration) -> dict[str, Any]:
+    """Return plain values: verdict, law, level, D_t in short, the table and the checks."""
+    d = found.bound
+    low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
+    return {
+        "stage": "calibrate", "verdict": found.verdict, "law_id": found.law_id,
+        "level": found.level, "mode": found.mode, "seed": found.seed, "band": found.why,
+        "D": {
+            "mean": float(d.mean()), "largest": float(d.max()), "median": middle, "q05": low,
+            "q95": high, "root_mean": float(np.sqrt(d).mean()), "contexts": len(d),
+            "outside_share": found.outside_share,
+        },
+        "table": records(found.table), "checks": records(found.checks_table),
+    }  # fmt: skip

@@ -1,0 +1,161 @@
+"""Stage report: one page put together from what the other stages wrote; nothing is refitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pulse_pyro.errors import BundleError
+from pulse_pyro.report import Section, provenance_sections, write_report
+from pulse_pyro.stages.inputs import ARTEFACT, inputs_of, require, title_of, wanted
+from pulse_pyro.stages.plain import sections_from_plain
+from pulse_pyro.stages.store import Record, digest, read_json, read_record, write_record
+from pulse_pyro.stages.workspace import Workspace, open_workspace
+from pulse_pyro.verdicts import RANK, Verdict
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """The page of a study.
+
+    Attributes
+    ----------
+    path : the page. law_id : of the law all of it is about.
+    verdicts : stage -> verdict, of diagnose and, where the study has [features], calibrate.
+    text : the sentence at its head.
+    """
+
+    path: Path
+    law_id: str
+    verdicts: dict[str, Verdict]
+    text: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the verdicts."""
+        return RANK[max(RANK.index(verdict) for verdict in self.verdicts.values())]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "stage": "report", "verdict": self.verdict, "verdicts": self.verdicts,
+            "law_id": self.law_id, "text": self.text, "report": str(self.path),
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"{self.text}\nReport: {self.path}"
+
+
+def report_study(path: str | Path, out: str | Path | None = None) -> StudyReport:
+    """Put the page of a study together from its artefacts.
+
+    Parameters
+    ----------
+    path : the study file. out : the results folder, by default ``results`` beside the study.
+
+    Needs every stage the study has sections for, up to date. Artefacts of different laws are
+    refused. Writes ``report.html`` and, beside it, ``report.json`` with what it was made from.
+    """
+    return make_report(open_workspace(path, out))
+
+
+def make_report(work: Workspace) -> StudyReport:
+    """Write the page."""
+    stages = wanted(work)
+    _one_law(work, stages)
+    above = {stage: require(work, stage, "report") for stage in stages}
+    found = read_report(work)
+    sections: list[Section] = []
+    for stage in stages:
+        sections += sections_from_plain(read_json(work.folder(stage) / "sections.json"))
+    study = work.study
+    law_ids = {stage: record.law_id for stage, record in above.items()}
+    sections += provenance_sections(law_ids, seed=study.seed, hashes=_hashes(work, above))
+    title = f"PULSE-UCB study: {title_of(study.path)}"
+    write_report(found.path, title, found.text, sections)
+    files = {found.path.name: digest(found.path.read_bytes())}
+    inputs = inputs_of(work, "report", above)
+    write_record(work.record("report"), Record("report", found.law_id, inputs, files))
+    return found
+
+
+def read_report(work: Workspace) -> StudyReport:
+    """Return the verdict the artefacts give, without writing a page."""
+    about = {stage: read_json(work.folder(stage) / ARTEFACT[stage]) for stage in wanted(work)}
+    verdicts: dict[str, Verdict] = {
+        stage: about[stage]["verdict"] for stage in ("diagnose", "calibrate") if stage in about
+    }
+    law_id = about["fit"]["law_id"]
+    worst = RANK[max(RANK.index(verdict) for verdict in verdicts.values())]
+    return StudyReport(work.out / "report.html", law_id, verdicts, _sentence(worst, about))
+
+
+def _one_law(work: Workspace, stages: list[str]) -> None:
+    """Refuse artefacts of different laws, by what each says of itself."""
+    ids = {
+        stage: read_record(work.record(stage)).law_id
+        for stage in stages
+        if work.record(stage).exists()
+    }
+    for stage, law_id in ids.items():
+        if law_id != ids.get("fit", law_id):
+            raise BundleError(
+                f"report: law_id mismatch: {work.folder(stage)} is about law {law_id}, but "
+                f"{work.folder('fit')} holds law {ids['fit']}; pulse-pyro run {work.study.path} "
+                "makes them agree."
+            )
+
+
+def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
+    """Return name -> SHA-256 of the study's own files and of what its stages wrote."""
+    study = work.study
+    own = [study.path]
+    for table in (study.data, study.law_section, study.feature_section):
+        if table is not None and "file" in table:
+            own.append(table.file("file", study.path.parent))
+    out = {path.name: digest(path.read_bytes()) for path in own}
+    for stage, record in above.items():
+        files = record.files.items()  # sections are on the page itself
+        out |= {f"{stage}/{name}": found for name, found in files if name != "sections.json"}
+    return out
+
+
+def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
+    names = {"diagnose": "the law on held-out units", "calibrate": "the bound on its error"}
+    said = [f"{names[s]}: {about[s]['verdict']}" for s in names if s in about]
+    out = f"{worst.capitalize()} ({'; '.join(said)})."
+    bad = [
+        check["name"]
+        for stage in names
+        if stage in about
+        for check in about[stage]["checks"]
+        if check["verdict"] == worst and worst in ("warn", "fail")
+    ]
+    if bad:
+        out += f" Look first at: {', '.join(bad[:4])}."
+    if "calibrate" in about and about["calibrate"]["verdict"] == "fail":
+        out += " No bound on the law's error holds as long as a check of it fails."
+    elif "calibrate" in about:
+        bound = about["calibrate"]
+        level = f"{100 * bound['level']:.4g}%"
+        each = ", ".join(
+            f"{row['target']} by at most {row['bound mean']:.3g} on average and "
+            f"{row['bound sup']:.3g} at worst"
+            for row in bound["table"][:3]
+        )
+        more = "" if len(bound["table"]) <= 3 else f" and {len(bound['table']) - 3} more"
+        out += f" With probability {level} what the law expects is off: {each}{more}."
+    if "simulate" in about:
+        run = about["simulate"]
+        regret = {row["agent"]: row["regret_cond"] for row in run["table"]}
+        shown = [
+            f"{words} {regret[name]:.1f}"
+            for name, words in (("pulse", "PULSE-UCB"), ("pulse_calibrated", "calibrated"),
+                                ("oful", "without W"))
+        ]  # fmt: skip
+        out += (
+            f" Played on real contexts with made-up rewards, {run['rounds']:,} rounds: regret "
+            f"against the best policy that sees only S, {', '.join(shown)}; no forecast."
+        )
+    return out
