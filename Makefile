@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check full studies benchmarks clean
+.PHONY: help demo test check full studies notebooks pictures benchmarks clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
@@ -34,6 +34,13 @@ full: $(READY) ## tests that take longer, with the benchmarks
 
 studies: $(READY) ## coverage of bands and bounds, 500 replications each (about half an hour)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/studies -s -o addopts="-q"
+
+notebooks: $(READY) ## run the notebooks at full size, in place, then take the README's pictures
+	$(BIN)/jupyter-execute --inplace notebooks/*.ipynb
+	$(MAKE) pictures
+
+pictures: $(READY) ## take the README's pictures out of the notebooks
+	$(BIN)/python -m tests.pictures
 
 benchmarks: $(READY) ## speed, as ratios measured in one run
 	$(BIN)/python -m pytest tests/benchmarks -s -o addopts="-q"

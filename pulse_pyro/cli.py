@@ -21,11 +21,20 @@ if TYPE_CHECKING:
     from pulse_pyro.stages.check import StudyCheck
 
 
+GONE = 141  # what shells say of a command whose reader has gone: 128 + SIGPIPE
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command: 0 done, 1 a verdict is fail, 2 bad input, one sentence on stderr."""
-    arguments = parser().parse_args(argv)
     try:
-        return VERBS[arguments.verb](arguments)
+        try:
+            arguments = parser().parse_args(argv)
+            return VERBS[arguments.verb](arguments)
+        finally:
+            sys.stdout.flush()  # here, where a reader that has gone away can be dealt with
+    except BrokenPipeError:  # "| head" has read enough; no word, and none from the interpreter
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GONE
     except PulseError as error:
         print(f"pulse-pyro: {error}", file=sys.stderr)
         return 2
@@ -128,7 +137,7 @@ def _new(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     found: LawCheck | StudyCheck
-    if arguments.file.suffix == ".toml":
+    if arguments.file.suffix == ".toml" or arguments.file.is_dir():
         columns = (arguments.unit, arguments.time, arguments.observed, arguments.missing)
         if arguments.data is not None or any(columns):
             raise SettingError("check: a study names its own data; --data is for a law's file.")

@@ -28,7 +28,8 @@ OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}  # fmt: skip
 CODES = (
     "exit codes: 0 done; 1 done, but a verdict of diagnose or calibrate is fail (verbs diagnose, "
-    "calibrate, report, run); 2 bad input, nothing half-written; 130 stopped."
+    "calibrate, report, run); 2 bad input, nothing half-written; 130 stopped; 141 the "
+    "reader of its output has gone."
 )
 
 

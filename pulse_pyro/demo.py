@@ -23,10 +23,12 @@ from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.progress import bar
 from pulse_pyro.radius import noise_scale
 from pulse_pyro.report import (
+    beyond_domain,
     calibration_sections,
     data_sections,
     diagnostics_sections,
     file_hashes,
+    in_domain,
     law_sections,
     policy_sections,
     provenance_sections,
@@ -89,7 +91,7 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     steps.update()
     fitted = law.fit(fit, seed=seed)
     save_law(fitted, out / "law")
-    diagnostics = diagnose(fitted, held_out, seed=seed)
+    diagnostics = diagnose(fitted, held_out, archive=fit, seed=seed)
     steps.update()
     calibration = calibrate(fitted, held_out, environment.features, seed=seed)
     steps.update()
@@ -161,12 +163,13 @@ def _records(table: DataFrame) -> list[dict[str, object]]:
 
 
 def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> str:
-    regret = run.table["regret"]
+    regret, outside = run.table["regret"], calibration.outside_share
+    largest = math.sqrt(calibration.bound.max())
     return (
-        f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, expected W is off by at "
-        f"most {calibration.table['bound mean'].iloc[0]:.3g} on average, "
-        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst (level "
-        f"{100 * calibration.level:.4g}%). Regret after {HORIZON} rounds: PULSE-UCB "
+        f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, {in_domain(outside)} "
+        f"expected W is off by at most {calibration.table['bound mean'].iloc[0]:.3g} on average, "
+        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst{beyond_domain(outside, largest)} "
+        f"(level {100 * calibration.level:.4g}%). Regret after {HORIZON} rounds: PULSE-UCB "
         f"{regret['pulse']:.1f}, with the calibrated radius {regret['pulse_calibrated']:.1f}, "
         f"OFUL without W {regret['oful']:.0f}, OFUL on raw lags {regret['oful_lags']:.1f}, with W "
         f"known {regret['oful_full']:.1f}; of "

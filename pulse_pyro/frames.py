@@ -18,21 +18,17 @@ if TYPE_CHECKING:
 Grid = tuple[Float3, Float3, Bool, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
+def column_names(path: str | Path) -> list[str]:
+    """Return the names of a table's columns; of a CSV only the header is read."""
+    return [str(name) for name in _read(Path(path), rows=0).columns]
+
+
 def read_frame(path: str | Path, *, dates: str | None = None) -> DataFrame:
     """Read a table from CSV or, by its ending, Parquet; text in the column ``dates`` as dates."""
     import pandas as pd
 
     file = Path(path)
-    parquet = file.suffix.lower() in (".parquet", ".pq")
-    try:
-        frame = pd.read_parquet(file) if parquet else pd.read_csv(file)
-    except ImportError as cause:
-        raise DataError(
-            f"{file}: reading Parquet needs pyarrow; pip install pyarrow, or save it as CSV."
-        ) from cause
-    except (ValueError, UnicodeDecodeError) as cause:  # pyarrow's and pandas' own are ValueErrors
-        kind = "Parquet" if parquet else "CSV"
-        raise DataError(f"{file} cannot be read as {kind}: {cause}.") from cause
+    frame = _read(file)
     if dates in frame.columns and not pd.api.types.is_numeric_dtype(frame[dates]):
         try:
             frame[dates] = pd.to_datetime(frame[dates], format="ISO8601")
@@ -42,6 +38,22 @@ def read_frame(path: str | Path, *, dates: str | None = None) -> DataFrame:
                 f"{cause}."
             ) from cause
     return frame
+
+
+def _read(file: Path, *, rows: int | None = None) -> DataFrame:
+    """Read the first ``rows`` of a CSV, None for all; a Parquet file is read whole."""
+    import pandas as pd
+
+    parquet = file.suffix.lower() in (".parquet", ".pq")
+    try:
+        return pd.read_parquet(file) if parquet else pd.read_csv(file, nrows=rows)
+    except ImportError as cause:
+        raise DataError(
+            f"{file}: reading Parquet needs pyarrow; pip install pyarrow, or save it as CSV."
+        ) from cause
+    except (ValueError, UnicodeDecodeError) as cause:  # pyarrow's and pandas' own are ValueErrors
+        kind = "Parquet" if parquet else "CSV"
+        raise DataError(f"{file} cannot be read as {kind}: {cause}.") from cause
 
 
 def grid_from_frame(
@@ -114,13 +126,18 @@ def _names(
 def _numeric(column: Series, name: str) -> Float2:
     kind = getattr(column.dtype, "kind", "O")
     if kind not in "biuf":
-        present = column[column.notna()]
-        bad = [v for v in present if not isinstance(v, Real)]
+        bad = [(at, v) for at, v in column[column.notna()].items() if not isinstance(v, Real)]
         if bad or kind in "cmM":
-            held = repr(bad[0]) if bad else "other values"
+            # one bad cell turns a whole column of a CSV into text: the others are innocent
+            culprits = [(at, v) for at, v in bad if not _reads_as_number(v)]
+            at, value = (culprits or bad or [(column.index[0], column.iloc[0])])[0]
+            held = f"{value!r} at row {at!r}"
+            if bad and not culprits:
+                held += ", a number as text"
             raise DataError(
                 f"from_frame: column {name!r} must be numeric, but it holds {held} "
-                f"({column.dtype}); convert it, or encode categories as 0/1 columns."
+                f"({column.dtype}; of a file, row 0 is the first below the header); convert it, or "
+                "encode categories as 0/1 columns."
             )
         column = column.astype(object).where(column.notna(), np.nan).astype(np.float64)
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -132,6 +149,14 @@ def _numeric(column: Series, name: str) -> Float2:
     if np.isnan(values).all():
         raise DataError(f"from_frame: column {name!r} holds only NaN; leave it out.")
     return values
+
+
+def _reads_as_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]  # what cannot be read is the question
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, str)
 
 
 def _units(column: Series, name: str) -> tuple[tuple[str, ...], Int]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pulse_pyro.arrays import Int, whole
-from pulse_pyro.errors import ModelError, SettingError
+from pulse_pyro.arrays import Bool, Float4, Int, whole
+from pulse_pyro.errors import BundleError, ModelError, SettingError
 from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.named import axis_labels, named_draws
@@ -25,9 +25,34 @@ if TYPE_CHECKING:
 PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
 
 
+class Bounds(Protocol):
+    """What is asked of a Calibration, whose module this one must not know."""
+
+    @property
+    def law_id(self) -> str:
+        """The law it is about."""
+
+    @property
+    def level(self) -> float:
+        """Its probability."""
+
+    @property
+    def mode(self) -> str:
+        """Split, all or crossfit."""
+
+    @property
+    def error(self) -> Float4:
+        """E_{t,a,j}, (series, time, action, d)."""
+
+    @property
+    def inside(self) -> Bool:
+        """Which contexts lie in the domain, (series, time)."""
+
+
 def to_tree(
-    fitted: FittedLaw, history: History | None = None, *, seed: int = 0, size: int = 500
-) -> Any:
+    fitted: FittedLaw, history: History | None = None, *, seed: int = 0, size: int = 500,
+    calibration: Bounds | None = None,
+) -> Any:  # fmt: skip
     """Return a fitted law as ArviZ holds results: InferenceData (0.x) or a DataTree (1.x).
 
     Parameters
@@ -36,6 +61,7 @@ def to_tree(
     history : rows to predict and to score; its columns are those the law was fitted on.
     seed : of the predictions.
     size : posterior draws, over all chains, that predict and score; spread evenly.
+    calibration : of this law; another law's is refused.
 
     Groups, with (chain, draw) first where there are draws:
 
@@ -46,6 +72,8 @@ def to_tree(
     - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
       have latents of their own, with the reason in the attribute ``log_likelihood``.
     - observed_data : w (row, output). constant_data : x (row, input).
+    - calibration : D_t and inside (series, time) at the calibration's own held-out contexts, NaN
+      where one is not complete; attributes level, mode.
 
     ``row`` numbers the rows of ``history.to_frame()``, so rows of two laws can be matched; each
     has its ``unit`` and ``time`` as labels. Rows that lack W, or an input the law cannot do
@@ -85,7 +113,22 @@ def to_tree(
         draw = _spread(index, size)
         groups |= row_groups(fitted, history, rows, Draws(index[:, draw], draw), rng)
         attrs |= row_attrs(fitted, history, rows) | {"seed_of_predictions": int(seed)}
+    if calibration is not None:
+        groups["calibration"] = _calibration(fitted, calibration)
     return joined(groups, attrs)
+
+
+def _calibration(fitted: FittedLaw, found: Bounds) -> Dataset:
+    import xarray as xr
+
+    if found.law_id != fitted.law_id:
+        raise BundleError(
+            f"to_arviz: the calibration is about law {found.law_id}, this law is {fitted.law_id}; "
+            "calibrate this one."
+        )
+    axes, bound = ("series", "time"), np.max(found.error**2, axis=(2, 3))
+    data = {"D": (axes, bound), "inside": (axes, found.inside)}
+    return xr.Dataset(data, attrs={"level": found.level, "mode": found.mode})
 
 
 def import_arviz() -> Any:

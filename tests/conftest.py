@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+# tests import helpers of it before pytest loads it as a plugin
+pytest.register_assert_rewrite("tests.report_pages")
+
 # the same examples every time, and no verdict by the clock of a busy machine
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

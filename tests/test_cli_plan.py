@@ -50,7 +50,7 @@ def test_json_is_the_plan_itself(study, capsys):
     ("old", "new", "words"),
     [("horizon = 10000", "", "[policy] needs 'horizon'"),
      ("[policy]", "[polic]", "did you mean 'policy'"),
-     ('missing = ["w"]', 'missing = ["v"]', "[features] features: 'w' in term"),
+     ('missing = ["w"]', 'missing = ["v"]', "[data] missing: there is no column 'v'"),
      ('observed = ["s"]', 'observed = ["w"]', "'s' in term 's'"),
      ('unit = "unit"', 'unit = "unti"', "no column 'unti'; did you mean 'unit'"),
      ("lags = 19", "lags = 44", "whole archive of 96 units cannot be fitted and calibrated")],

@@ -87,6 +87,43 @@ def test_uniform_pits_are_passed_however_rows_of_a_unit_depend(check, rho):
     assert quiet([check("w", uniform(rho, rng), 1.0).verdict for _ in range(REPS)])
 
 
+LENGTHS = {
+    "equal": [15] * 20,
+    "one of 300, 29 of 10": [300] + [10] * 29,
+    "300, 200, 18 of 5": [300, 200] + [5] * 18,
+    "one of 100, 29 of 10": [100] + [10] * 29,
+    "10 of 40, 10 of 4": [40] * 10 + [4] * 10,
+}
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.9])
+@pytest.mark.parametrize("name", LENGTHS)
+def test_uniform_pits_of_units_of_unequal_lengths_are_passed(name, rho):
+    rng, lengths = np.random.default_rng(5), np.array(LENGTHS[name])
+    here = np.arange(lengths.max()) < lengths[:, None]
+    worth = lengths.sum() ** 2 / (lengths**2).sum()
+    p, words = [], {pit_check: [], coverage_check: []}
+    for _ in range(REPS):
+        pit = np.where(here, uniform(rho, rng, *here.shape), np.nan)
+        test = unit_mean(pit - 0.5)
+        p.append(test.p)
+        for check, found in words.items():
+            found.append(check("w", pit, 1.0).verdict)
+    assert test.worth == pytest.approx(worth)
+    assert (np.array(p) < 0.01).sum() <= most(0.01)
+    assert (np.array(p) < 0.001).sum() <= most(0.001)
+    for found in words.values():
+        assert quiet(found)
+        assert ("info" in found) == (worth < 8)
+
+
+def test_the_error_with_unequal_rows_is_that_of_leaving_out_one_unit_at_a_time():
+    d = np.random.default_rng(0).standard_normal((6, 9))
+    d[np.arange(9) >= np.array([9, 2, 3, 5, 1, 7])[:, None]] = np.nan
+    out = np.array([np.nanmean(np.delete(d, i, 0)) for i in range(6)])
+    assert_allclose(unit_mean(d).error ** 2, 5 / 6 * ((out - np.nanmean(d)) ** 2).sum())
+
+
 WRONG = {
     "narrow": (lambda z: 1.6 * z, "over-confident"),
     "wide": (lambda z: z / 1.6, "cautious"),
@@ -130,7 +167,14 @@ def test_coverage_is_told_at_four_levels():
 def test_few_units_are_not_judged_on_shape():
     pit = uniform(0.0, np.random.default_rng(0), units=7)
     assert pit_check("w", pit, 1.0).verdict == "info"
+    assert coverage_check("w", pit, 1.0).verdict == "info"
     assert trend_check("w", pit, pit, 1.0).verdict == "info"
+    unequal = uniform(0.0, np.random.default_rng(0), units=20, time=300)
+    unequal[2:, 5:] = np.nan
+    for check in (pit_check, coverage_check):
+        found = check("w", unequal, 1.0)
+        assert found.verdict == "info"
+        assert "20 units have rows, of lengths so unequal that they are worth 2.6" in found.text
 
 
 def errors(rho, rng, units=20, time=15):

@@ -174,6 +174,42 @@ def test_archives_the_law_does_not_make_fail(name):
     assert sum(f"statistic, {name}" in c.text for c in found) >= binomial_floor(20, 0.7)
 
 
+def rounded(of, digits=1, zeros=0.0):
+    """W and replicates of one law, W rounded, and set to 0 now and then."""
+
+    def made(seed):
+        rng = np.random.default_rng(seed)
+        w, draws = of(rng, (30, 20)), of(rng, (200, 600))
+        return np.where(rng.random(w.shape) < zeros, 0.0, w).round(digits), draws
+
+    return made
+
+
+ROUNDED = {
+    "few zeros": rounded(lambda rng, shape: rng.normal(60, 30, shape)),
+    "many": rounded(lambda rng, shape: rng.standard_normal(shape)),
+    "most": rounded(lambda rng, shape: rng.gamma(0.3, 1.0, shape)),
+    "counts of a step": rounded(lambda rng, shape: rng.exponential(3.0, shape), digits=0),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_w_of_a_right_law_is_passed(name):
+    found = [replicate_check("w", *ROUNDED[name](seed), 1.0) for seed in range(200)]
+    assert np.isfinite([c.value for c in found]).all()
+    words = [c.verdict for c in found]
+    assert sum(word != "pass" for word in words) <= stats.binom.isf(FALSE_ALARM, 200, 0.01)
+    assert words.count("fail") <= stats.binom.isf(FALSE_ALARM, 200, 0.001)
+
+
+@pytest.mark.parametrize("digits", [1, 12], ids=["rounded", "not rounded"])
+def test_zeros_a_continuous_law_does_not_make_fail(digits):
+    made = rounded(lambda rng, shape: rng.normal(2.0, 1.0, shape), digits, zeros=0.05)
+    found = [replicate_check("w", *made(seed), 1.0) for seed in range(30)]
+    assert [c.verdict for c in found].count("fail") >= binomial_floor(30, 0.9)
+    assert all("statistic, zeros" in c.text and np.isfinite(c.value) for c in found)
+
+
 def test_memory_is_warned_of_and_left_to_the_serial_check():
     found = [replicate_check("w", *rows(seed, noise=ar), 1.0) for seed in range(30)]
     assert [c.verdict for c in found].count("warn") >= binomial_floor(30, 0.9)

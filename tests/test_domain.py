@@ -57,6 +57,44 @@ def test_streams_like_the_archive_are_passed(kind, streams, time):
         assert (column == "fail").sum() <= stats.binom.isf(FALSE_ALARM, REPS, 0.001)
 
 
+def ragged(s, lengths):
+    """NaN after each stream's, or unit's, last row."""
+    return np.where(np.arange(s.shape[1])[:, None] < np.array(lengths)[:, None, None], s, np.nan)
+
+
+RAGGED = {  # rows of streams, rows of units
+    "one of 2, 40 of 60": ([2] + [60] * 40, [60] * 30),
+    "2 to 41, units of 20": (range(2, 42), [20] * 30),
+    "40 of 60, units of 15": ([60] * 40, [15] * 30),
+    "20, units of 3 to 32": ([20] * 40, range(3, 33)),
+}
+
+
+@pytest.mark.parametrize("kind", ["smooth", "skewed"])
+@pytest.mark.parametrize("name", RAGGED)
+def test_streams_and_units_of_unequal_lengths_are_passed(name, kind):
+    """A log of a mean rises with the rows averaged: like has to be set beside like."""
+    lengths, rows = RAGGED[name]
+    rng, found = np.random.default_rng(2), []
+    for _ in range(REPS):
+        s = ragged(series(kind, len(rows), max(rows), rng), rows)
+        online = ragged(series(kind, len(lengths), max(lengths), rng), lengths)
+        found.append(pp.Domain.of(history(s), 2).check(online).verdict)
+    fired = np.isin(found, ["warn", "fail"]).sum()
+    assert fired <= stats.binom.isf(FALSE_ALARM, REPS, 0.02)  # two questions, 0.01 each
+    assert found.count("fail") <= stats.binom.isf(FALSE_ALARM, REPS, 0.002)
+
+
+def test_one_short_stream_does_not_hide_a_shift_of_the_others_nor_a_late_one():
+    rng = np.random.default_rng(3)
+    made = domain("smooth", rng)
+    online = ragged(series("smooth", 20, 20, rng) + 1.5, [2] + [20] * 19)
+    assert made.check(online).verdict == "fail"
+    late = series("smooth", 20, 100, rng)
+    late[:, 50:] += 3.0  # units have 20 rows
+    assert made.check(late).verdict == "fail"
+
+
 SHIFTS = {
     "moved": (lambda s: s + 1.0, 0),
     "one column moved": (lambda s: s + np.array([1.0, 0.0]), 0),

@@ -112,7 +112,7 @@ def test_policy_sections_show_both_regrets_costs_and_actions():
     run = a_run(rounds=500)
     regret, curve, actions = policy_sections(run, "Who they are.")
     assert regret.text.endswith("Who they are.")
-    assert f"gap, {run.info_gap.mean():.3g} here" in regret.text
+    assert f"gap ({run.info_gap.mean():.3g} here)" in regret.text
     above, below = regret.figure.figure.axes
     for ax, values in ((above, run.regret), (below, run.regret_cond)):
         for i in range(3):

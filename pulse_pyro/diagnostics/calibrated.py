@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pulse_pyro.arrays import Float2
-from pulse_pyro.diagnostics.by_unit import unit_mean, verdict
+from pulse_pyro.diagnostics.by_unit import few, unit_mean, verdict
 from pulse_pyro.verdicts import Check
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 MAIN = 0.9  # the level whose coverage is the check's figure
 COVERAGE = (0.01, 0.03)  # smallest deviations that warn, that fail
 SHAPE = (0.05, 0.1)
-FEWEST = 8  # units, below which the shape of the PIT is not judged
 COMPONENTS = (
     ("off centre: the law says too {}", ("much", "little")),
     ("{}", ("too narrow: over-confident", "too wide: cautious")),
@@ -25,7 +24,8 @@ def coverage_check(name: str, pit: Float2, extra: float) -> Check:
     """Compare coverage of central intervals with 50, 80, 90 and 95 %.
 
     pit (unit, time), NaN where not judged. A t test over units for each level, Bonferroni over
-    levels: warns a right law 1 time in 100 at most, fails it 1 time in 1,000.
+    levels: warns a right law 1 time in 100 at most, fails it 1 time in 1,000. Fewer than 8 units,
+    or lengths that make them worth fewer, are not judged.
     """
     alone = _row_error(pit)
     found, least_p, apart = {}, 1.0, 0.0
@@ -37,8 +37,8 @@ def coverage_check(name: str, pit: Float2, extra: float) -> Check:
         if test.p < least_p:
             least_p, apart = test.p, test.mean
     value = found[MAIN]
-    if units < 2:
-        return Check(f"coverage {name}", "info", value, MAIN, "One held-out unit: not judged.")
+    if (why := few(test)) is not None:
+        return Check(f"coverage {name}", "info", value, MAIN, why)
     p = min(1.0, least_p * len(LEVELS))
     word = verdict(p, abs(apart), COVERAGE)
     shown = ", ".join(f"{100 * level:.3g} %: {found[level]:.3f}" for level in LEVELS)
@@ -58,20 +58,19 @@ def pit_check(name: str, pit: Float2, extra: float) -> Check:
     root of their summed squares, the distance of the PIT's density from 1. Not seen: errors that
     cancel over the rows, such as a law too narrow here and too wide there.
     """
-    units, alone = int(np.isfinite(pit).any(1).sum()), _row_error(pit)
+    alone = _row_error(pit)
     tests = [
         unit_mean(_component(k, pit), extra=extra, least=alone)
         for k in range(1, len(COMPONENTS) + 1)
     ]
     size = float(np.sqrt(sum(test.mean**2 for test in tests)))
-    if units < FEWEST:
-        text = f"Not judged: {units} units have rows, and {FEWEST} are needed."
-        return Check(f"pit {name}", "info", size, SHAPE[1], text)
+    if (why := few(tests[0])) is not None:
+        return Check(f"pit {name}", "info", size, SHAPE[1], why)
     p = min(1.0, min(test.p for test in tests) * len(tests))
     word = verdict(p, size, SHAPE)
     text = (
-        f"Distance of held-out {name}'s PIT from uniform ({units} units, p = {p:.2g}; it fails "
-        f"below 0.001 if the distance is {SHAPE[1]} or more)."
+        f"Distance of held-out {name}'s PIT from uniform ({tests[0].units} units, p = {p:.2g}; it "
+        f"fails below 0.001 if the distance is {SHAPE[1]} or more)."
     )
     if word != "pass":
         worst = min(range(len(tests)), key=lambda k: tests[k].p)

@@ -5,9 +5,11 @@ far out, so that heavy tails weigh little and a stream far away still stands out
 online stream, is one observation:
     level_j = mean over its rows of g_j,   spread_j = log mean of g_j^2,   joint = log mean of d^2,
 d the Mahalanobis distance of g, for a unit by the covariance of the OTHER units, as it is for a
-stream. With n units and B streams, (mean over streams - mean over units) / (sd of units
-sqrt(1/n + 1/B)) is compared with Student's t, n - 1 degrees of freedom: rows of a unit may depend
-on each other in any way. Spread and joint are judged upwards alone: a narrower stream is inside.
+stream. Logs of means rise with the rows averaged, so each stream is set beside units cut to its
+own length. With n units and B streams, (mean over streams - mean over units) / (sd of units
+sqrt(1/n + 1/B)), with sd averaged over lengths where they differ (``streams.shift``), is compared
+with Student's t, n - 1 degrees of freedom: rows of a unit may depend on each other in any way.
+Spread and joint are judged upwards alone: a narrower stream is inside.
 """
 
 from __future__ import annotations
@@ -20,9 +22,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, whole
-from pulse_pyro.diagnostics.by_unit import verdict
+from pulse_pyro.diagnostics.by_unit import FEWEST, verdict
 from pulse_pyro.diagnostics.result import Diagnostics
-from pulse_pyro.diagnostics.streams import first_rows, level, log_mean, share_of, shift, whitening
+from pulse_pyro.diagnostics.streams import (
+    level,
+    levels_at,
+    log_of,
+    pieces,
+    share_of,
+    shift,
+    usual_length,
+    whitening,
+)
 from pulse_pyro.errors import DataError
 from pulse_pyro.history import History
 from pulse_pyro.summary import Summary, as_summary
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
 RANGE = 0.99  # of the archive's rows lie inside, input by input, and jointly
 MARGINS = (0.1, 0.25)  # shifts, in row sds (level) or log sds (spread), that warn, that fail
 MOSTLY = 0.5  # share of rows outside that is told whatever the test says
-FEWEST = 8  # units
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +82,9 @@ class Domain:
         Parameters
         ----------
         s : (stream, time, s_dim), each stream a unit of its own, or (time, s_dim) for one; NaN =
-            not seen. Units of the archive are cut to the length of the shortest stream; streams
-            longer than the units make the test cautious.
+            not seen. Lengths may differ: a stream is compared with units cut to its length. One
+            longer than half of the units is cut into pieces, and the mean of their figures counts
+            once, which makes the test cautious.
         looks : how often a growing stream will be looked at, in all. p-values are multiplied by
             it; looking k times with looks=1 gives up to k times as many false alarms.
 
@@ -87,25 +98,26 @@ class Domain:
         """
         whole(looks, "Domain.check: looks", 1)
         x = self._online(s)
-        lengths = np.isfinite(x[..., 0]).sum(1)
-        x, length = x[lengths > 0], int(lengths[lengths > 0].min(initial=10**9))
+        x = x[np.isfinite(x[..., 0]).any(1)]
         if not len(x):
             raise DataError(
                 f"Domain.check: no row of s is complete; {self.summary!r} needs "
                 f"{self.summary.memory} rows in a row."
             )
-        g, units = self._standard(x), first_rows(self._g, length)
+        cut = pieces(self._standard(x), usual_length(np.isfinite(self.x[..., 0]), FEWEST))
         outside = (x < self.low) | (x > self.high)
         checks = []
         for j, name in enumerate(self.names):
-            middle = shift(level(units[..., j]), level(g[..., j]), self._row_sd[j])
-            spread = shift(log_mean(units[..., j] ** 2), log_mean(g[..., j] ** 2), 0.0)
+            unit, g = self._g[..., j], cut.x[..., j]
+            middle = shift(levels_at(unit, cut.lengths), cut.mean(level(g)), self._row_sd[j])
+            wide = log_of(levels_at(unit**2, cut.lengths))
+            spread = shift(wide, cut.mean(log_of(level(g**2))), 0.0)
             worst = min(middle, spread, key=lambda one: one.p)
             p = 2.0 * worst.p * len(self.names) * looks
             checks.append(self._check(name, share_of(outside[..., j], x), worst.size, p, len(x)))
-        far = self._distance(g, self._whiten)
-        joint = shift(log_mean(first_rows(self._far, length)), log_mean(far), 0.0)
-        share = share_of(far > self._limit, x)
+        far = cut.mean(log_of(level(self._distance(cut.x, self._whiten))))
+        joint = shift(log_of(levels_at(self._far, cut.lengths)), far, 0.0)
+        share = share_of(self._distance(self._standard(x), self._whiten) > self._limit, x)
         checks.append(self._check("jointly", share, joint.size, joint.p * looks, len(x)))
         return Diagnostics(tuple(checks))
 

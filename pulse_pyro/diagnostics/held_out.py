@@ -48,10 +48,16 @@ def diagnose(
     rewards tell more than S. Scores are set against climatology and
     a linear law. Rows that lack an input are judged apart, where the law answers them.
 
-    Units are taken as independent, rows of one unit are not. Each test has a nominal size: it warns
-    of a right law 1 time in 100 at most, and fails it 1 time in 1,000. A law may pass and still be
-    wrong in places the held-out units do not visit (see ``Domain``), or have seen part of them
-    under other names, which nothing shows unless ``archive`` is given.
+    Units are taken as independent, rows of one unit are not. Six checks of each W are tests of a
+    right law, of nominal size 1 in 100 (warn) and 1 in 1,000 (fail): trend, coverage, PIT, spread,
+    replicates, serial. So with one W the worst of them warns of a right law up to 6 times in 100
+    and fails it 6 times in 1,000, and with k W up to k times as often. All are "info" with
+    fewer than 8 units, the first five also with lengths so unequal that they are worth fewer;
+    serial, whose units' sums have mean 0 each, is only cautious then. The others have no size:
+    skill and scores speak of every law, right or not, where S tells little about W; r_hat,
+    effective draws, divergences, loss and Pareto shape are held against limits. A law may pass and
+    still be wrong in places the held-out units do not visit (see ``Domain``), or have seen part of
+    them under other names, which nothing shows unless ``archive`` is given.
 
     >>> import pulse_pyro as pp
     >>> made = pp.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pulse_pyro.arrays import Bool, Float, Float1, Float2, Int
-from pulse_pyro.diagnostics.by_unit import UnitMean, unit_mean, verdict
+from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
 from pulse_pyro.verdicts import RANK, Check
 
 MARGINS = (0.02, 0.05)  # in standard deviations of f over replicated rows
-FEWEST = 8  # units
 TAIL = 0.01  # of the replicates, beyond which a value is extreme
 TIES = "zeros"
+FAR = 2  # times as often as any other value: then 0 is an atom, not a value like others
 MEMORY = "lag-1 product"
 
 
@@ -43,7 +43,8 @@ def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
 
     w : (unit, time), NaN where not judged; draws : (size, n) at the n other rows. Mean square,
     mean cube, share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows
-    and, where there are any, share of zeros; t tests over units, Bonferroni over statistics. The
+    and, where 0 is an atom of the law or of W, share of zeros; t tests over units, Bonferroni over
+    statistics. Where W is rounded (all values are multiples of one step), so are replicates. The
     product sees memory that S does not explain, for which the check only warns: the verdict on it
     is that of ``serial``. Not seen: whatever these five do not show.
     """
@@ -51,9 +52,8 @@ def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
     units = int(used.any(1).sum())
     found = list(_statistics(w, used, draws, extra))
     worst = min(found, key=lambda one: (one.test.p, -one.size))
-    if units < FEWEST:
-        text = f"Not judged: {units} units have rows, and {FEWEST} are needed."
-        return Check(f"replicates {name}", "info", worst.size, MARGINS[1], text)
+    if (why := few(found[0].test)) is not None:
+        return Check(f"replicates {name}", "info", worst.size, MARGINS[1], why)
     p = min(1.0, worst.test.p * len(found))
     words = {one.name: verdict(one.test.p * len(found), one.size, MARGINS) for one in found}
     if words.get(MEMORY) == "fail":
@@ -73,6 +73,7 @@ def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
 
 
 def _statistics(w: Float2, used: Bool, draws: Float2, extra: float) -> Iterator[Statistic]:
+    rows, draws = _rounded_alike(w[used], draws)
     centre, scale = float(draws.mean()), float(draws.std()) or 1.0
     low, high = np.quantile(draws, [TAIL, 1 - TAIL])
     plain: dict[str, Callable[[Float], Float]] = {
@@ -80,9 +81,8 @@ def _statistics(w: Float2, used: Bool, draws: Float2, extra: float) -> Iterator[
         "mean cube": lambda v: ((v - centre) / scale) ** 2 * ((v - centre) / scale),  # ** 3 is slow
         "share of extremes": lambda v: ((v < low) | (v > high)).astype(np.float64),
     }
-    if (w == 0).any() or (draws == 0).any():
+    if (draws == 0).any() or _atom(rows):
         plain[TIES] = lambda v: (v == 0).astype(np.float64)
-    rows = w[used]
     for name, of in plain.items():
         yield _one(name, of(rows), of(draws), used, extra)
     now, before, here = _pairs(used)
@@ -98,10 +98,30 @@ def _one(name: str, observed: Float1, drawn: Float2, here: Bool, extra: float) -
     each = drawn.mean(1)
     # replicates vary as independent rows do, and as far as the posterior is unsure
     test = unit_mean(grid, extra=extra, least=float(each.std()))
-    spread = float(drawn.std())
-    size = abs(test.mean) / spread if spread > 0 else np.inf if test.mean else 0.0
+    spread = float(drawn.std()) or float(observed.std()) or 1.0  # what is never drawn has no sd
+    size = abs(test.mean) / spread
     low, high = np.quantile(each, [0.025, 0.975])
     return Statistic(name, float(observed.mean()), float(each.mean()), low, high, size, test)
+
+
+def _rounded_alike(rows: Float1, draws: Float2) -> tuple[Float1, Float2]:
+    """Return W (n,) and draws (size, n) on the step of W, the least gap between its values.
+
+    Both as they are if some value is no multiple of it: then W is not rounded.
+    """
+    gaps = np.diff(np.unique(rows))
+    gaps = gaps[gaps > 1e-9 * (float(rows.std()) or 1.0)]  # less is the computer's own rounding
+    step = float(gaps.min(initial=np.inf))
+    steps = np.round(rows / step)
+    if not len(gaps) or not np.allclose(rows / step, steps, 0, 1e-3):
+        return rows, draws
+    return steps * step, np.round(draws / step) * step
+
+
+def _atom(rows: Float1) -> bool:
+    """Tell whether 0 occurs far more often than any other value."""
+    value, count = np.unique(rows, return_counts=True)
+    return bool(count[value == 0].sum() > FAR * count[value != 0].max(initial=0))
 
 
 def _pairs(used: Bool) -> tuple[Int, Int, Bool]:

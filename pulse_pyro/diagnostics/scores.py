@@ -37,8 +37,9 @@ def score_checks(found: list[Comparison]) -> list[Check]:
     """Return one check a score: worse than climatology fails.
 
     No better than climatology (a gain below 0.01), or worse than a linear law, warns. "Worse" is at
-    p < 0.001 (climatology) or 0.01 (linear) over units, and by 0.01 at least. A right law whose S
-    tells something about W meets none of them more often than that.
+    p < 0.001 (climatology) or 0.01 (linear) over units, and by 0.01 at least; a right law is called
+    worse no more often than that. "No better" is a fact, not a test, and has no such rate: a right
+    law whose S tells little about W is warned of as a matter of course.
     """
     return [
         _check(score, {one.against: one for one in found if one.score == score})

@@ -8,11 +8,10 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro.arrays import Float2
-from pulse_pyro.diagnostics.by_unit import UnitMean, unit_mean, verdict
+from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
 from pulse_pyro.verdicts import Check
 
 MARGINS = (0.05, 0.1)  # correlations that warn, that fail
-FEWEST = 8  # units
 SHAPES = ("a slope", "a bend", "an S")
 
 
@@ -68,9 +67,8 @@ def _clearest(value: Float2, mean: Float2, extra: float) -> Shape:
 
 def _check(label: str, what: str, found: Shape, remedy: str) -> Check:
     value, units = found.test.mean, found.test.units
-    if units < FEWEST:
-        text = f"Not judged: {units} units have rows, and {FEWEST} are needed."
-        return Check(label, "info", value, MARGINS[1], text)
+    if (why := few(found.test)) is not None:
+        return Check(label, "info", value, MARGINS[1], why)
     word = verdict(found.p, abs(value), MARGINS)
     text = (
         f"Correlation of {what} with {found.name} over its expectation, the clearest of "

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pulse_pyro.history import History
     from pulse_pyro.laws.law import Kernel, Law
     from pulse_pyro.summary import Summary
+    from pulse_pyro.tree import Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,11 +265,14 @@ class FittedLaw:
 
         return parameters(self)
 
-    def to_arviz(self, history: History | None = None, *, seed: int = 0, size: int = 500) -> Any:
+    def to_arviz(
+        self, history: History | None = None, *, seed: int = 0, size: int = 500,
+        calibration: Bounds | None = None,
+    ) -> Any:  # fmt: skip
         """Return the posterior for ArviZ, and predictions of a history's W; see ``tree``."""
         from pulse_pyro.tree import to_tree
 
-        return to_tree(self, history, seed=seed, size=size)
+        return to_tree(self, history, seed=seed, size=size, calibration=calibration)
 
     def __repr__(self) -> str:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())

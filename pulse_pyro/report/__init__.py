@@ -1,8 +1,10 @@
 """Pages for readers: sections about each stage of a study, and the page that holds them."""
 
 from pulse_pyro.report.calibration import (
+    beyond_domain,
     calibration_sections,
     calibration_verdict,
+    in_domain,
     write_calibration_report,
 )
 from pulse_pyro.report.page import page_html, write_report
@@ -15,12 +17,14 @@ from pulse_pyro.report.tables import table_html
 
 __all__ = [
     "Section",
+    "beyond_domain",
     "calibration_sections",
     "calibration_verdict",
     "data_sections",
     "diagnostics_sections",
     "figure_svg",
     "file_hashes",
+    "in_domain",
     "law_sections",
     "page_html",
     "policy_sections",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,28 @@ def calibration_verdict(calibration: Calibration) -> str:
         for name, mean, top in zip(table.index, table["bound mean"], table["bound sup"],
                                    strict=True)
     )  # fmt: skip
+    outside, largest = calibration.outside_share, float(np.sqrt(calibration.bound.max()))
     return (
         f"Calibration: {calibration.verdict}. With probability {100 * calibration.level:.4g}% the "
-        f"law's expectation is off by at most ({each})."
+        f"law's expectation is off, {in_domain(outside)}, by at most ({each})"
+        f"{beyond_domain(outside, largest)}."
+    )
+
+
+def in_domain(outside: float) -> str:
+    """Say where a bound holds; outside : share of held-out contexts beyond the domain."""
+    if outside >= 1.0:  # the table then speaks of what there is
+        return "with no held-out context inside the calibrated domain"
+    share = "all" if outside <= 0.0 else f"{math.floor(1000.0 * (1.0 - outside)) / 10.0:g}%"
+    return f"inside the calibrated domain ({share} of the held-out contexts)"
+
+
+def beyond_domain(outside: float, largest: float) -> str:
+    """Say what a bound is elsewhere, or nothing; largest : sqrt(max D_t) over all contexts."""
+    if outside <= 0.0:
+        return ""
+    return (
+        f"; beyond it an expected feature by up to {largest:.3g}, if the truth is no steeper there"
     )
 
 

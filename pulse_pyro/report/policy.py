@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,8 @@ from pulse_pyro.report.policy_figures import actions_over_time, learning_curves,
 from pulse_pyro.report.section import Section
 
 if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
     from pulse_pyro.simulation.run import Agent, Run
 
 
@@ -76,15 +79,16 @@ def policy_sections(run: Run, about: str = "") -> list[Section]:
     table = run.table
     gap = float(run.info_gap.mean())
     played = table[table["refused"] == 0]["regret_cond"].drop("cond_oracle", errors="ignore")
-    best = f" Lowest regret_cond: {played.idxmin()}." if len(played) else ""
+    best = f" Lowest regret_cond: {played.idxmin()}{_doubt(table, played)}." if len(played) else ""
     rounds = run.regret.shape[-1]
     return [
         Section(
             "Regret",
             f"{len(run.names)} agents over {rounds:,} rounds, {run.regret.shape[1]} runs, all with "
             "the same contexts and noise. regret compares with the best action given S and W, "
-            "regret_cond with the best action given S alone. Their difference is the information "
-            f"gap, {gap:.3g} here: no policy that does not see W can avoid it.{best}"
+            "regret_cond with the best action given S alone. For policies that see only S "
+            f"their difference is, on average, the information gap ({gap:.3g} here), which none of "
+            f"them can avoid; for one that sees W it is not.{best}"
             + (f"\n\n{about}" if about else ""),
             table, regret_panels(run),
             "Lower is better, and a curve that flattens has learned; the lower panel is for "
@@ -105,3 +109,15 @@ def policy_sections(run: Run, about: str = "") -> list[Section]:
             "at what the contexts call for.",
         ),
     ]  # fmt: skip
+
+
+def _doubt(table: DataFrame, played: Series) -> str:
+    """Say so where the lowest is no further from the next than their standard errors together."""
+    if len(played) < 2:
+        return ""
+    first, second = played.nsmallest(2).index
+    both = float(table["se_cond"][first] + table["se_cond"][second])
+    if math.isnan(both):
+        return " (not clearly: one run has no standard error)"
+    near = float(played[second] - played[first]) <= both
+    return " (not clearly: within the standard errors)" if near else ""

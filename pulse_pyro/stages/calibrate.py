@@ -9,7 +9,7 @@ import numpy as np
 
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.report import calibration_sections
-from pulse_pyro.stages.inputs import inputs_of, require
+from pulse_pyro.stages.inputs import inputs_of, require, unchanged
 from pulse_pyro.stages.plain import records, sections_to_plain, to_json
 from pulse_pyro.stages.store import write_stage
 from pulse_pyro.stages.workspace import Workspace, open_workspace
@@ -34,12 +34,13 @@ def make_calibrate(work: Workspace) -> Calibration:
     """Calibrate, and write the stage's folder."""
     work.features  # noqa: B018  (a fault in it is refused before anything is read)
     above = {"fit": require(work, "fit", "calibrate")}
+    inputs = inputs_of(work, "calibrate", above)
     found = work.calibration
     texts = {
         "calibration.json": to_json(about(found)),
         "sections.json": to_json(sections_to_plain(calibration_sections(found), "calibrate")),
     }
-    inputs = inputs_of(work, "calibrate", above)
+    unchanged(work, "calibrate")
     write_stage(work.folder("calibrate"), "calibrate", found.law_id, inputs, texts)
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.report import diagnostics_sections
-from pulse_pyro.stages.inputs import inputs_of, require
+from pulse_pyro.stages.inputs import inputs_of, require, unchanged
 from pulse_pyro.stages.plain import records, sections_to_plain, to_json
 from pulse_pyro.stages.store import write_stage
 from pulse_pyro.stages.workspace import Workspace, open_workspace
@@ -28,8 +28,10 @@ def diagnose_study(path: str | Path, out: str | Path | None = None) -> Diagnosti
 def make_diagnose(work: Workspace) -> Diagnostics:
     """Diagnose, and write the stage's folder."""
     above = {"fit": require(work, "fit", "diagnose")}
+    inputs = inputs_of(work, "diagnose", above)
     fitted, seed = work.fitted, work.study.seed
-    found = diagnose(fitted, work.parts[1], seed=seed)
+    own, held_out = work.parts
+    found = diagnose(fitted, held_out, archive=own, seed=seed)
     about = {
         "stage": "diagnose", "verdict": found.verdict, "law_id": fitted.law_id, "seed": seed,
         "checks": records(found.table),
@@ -38,6 +40,6 @@ def make_diagnose(work: Workspace) -> Diagnostics:
         "diagnostics.json": to_json(about),
         "sections.json": to_json(sections_to_plain(diagnostics_sections(found), "diagnose")),
     }
-    inputs = inputs_of(work, "diagnose", above)
+    unchanged(work, "diagnose")
     write_stage(work.folder("diagnose"), "diagnose", fitted.law_id, inputs, texts)
     return found

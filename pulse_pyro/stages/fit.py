@@ -7,7 +7,7 @@ from pathlib import Path
 from pulse_pyro.bundle import save_law
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.report import data_sections, law_sections
-from pulse_pyro.stages.inputs import inputs_of
+from pulse_pyro.stages.inputs import inputs_of, unchanged
 from pulse_pyro.stages.plain import records, sections_to_plain, to_json
 from pulse_pyro.stages.store import write_stage
 from pulse_pyro.stages.workspace import Workspace, open_workspace
@@ -31,6 +31,7 @@ def fit_study(path: str | Path, out: str | Path | None = None) -> FittedLaw:
 
 def make_fit(work: Workspace) -> FittedLaw:
     """Fit, and write the stage's folder."""
+    inputs = inputs_of(work, "fit", {})
     study, (own, held_out) = work.study, work.parts
     fitted = fit_law(work.law, own, study.inference, study.seed)
     sections = [
@@ -48,6 +49,7 @@ def make_fit(work: Workspace) -> FittedLaw:
         "fit.json": to_json(about),
         "sections.json": to_json(sections_to_plain(sections, "fit")),
     }
-    write_stage(work.folder("fit"), "fit", fitted.law_id, inputs_of(work, "fit", {}), texts,
+    unchanged(work, "fit")
+    write_stage(work.folder("fit"), "fit", fitted.law_id, inputs, texts,
                 also=lambda folder: save_law(fitted, folder / "law"))  # fmt: skip
     return fitted

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pulse_pyro.errors import BundleError
 from pulse_pyro.sealed import VERSIONS
 from pulse_pyro.stages.store import Record, digest, read_record
-from pulse_pyro.stages.workspace import Workspace
+from pulse_pyro.stages.workspace import Workspace, digests
 from pulse_pyro.study.settings import Table
 
 ABSENT = "not made yet"
@@ -22,6 +22,12 @@ ARTEFACT = {
     "simulate": "run.json",
 }  # fmt: skip
 SECTIONS = {"calibrate": ("features",), "simulate": ("features", "policy")}
+FILES = {"data": "the archive's file", "law": "the law's file", "features": "the features' file"}
+READS = {  # files a stage reads, and what it does meanwhile
+    "fit": (("data", "law"), "fitted"), "diagnose": (("data", "law"), "diagnosed"),
+    "calibrate": (("data", "law", "features"), "calibrated"),
+    "simulate": (("data", "law", "features"), "simulated"),
+}  # fmt: skip
 
 
 class Standing(NamedTuple):
@@ -46,20 +52,23 @@ def wanted(work: Workspace) -> list[str]:
 def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[str, str]:
     """Return name -> value or checksum of everything a stage depends on.
 
-    above : records of the stages before it. Values count, not how the file is laid out: comments
-    change nothing. NOT followed: modules that a law's or a features file imports.
+    above : records of the stages before it. Values count, not how the study is laid out: a comment
+    changes the report alone, which shows the file's checksum. Files count as they were when the
+    study was opened, see :func:`unchanged`. NOT followed: modules that a law's or a features file
+    imports.
     """
     study, recipe = work.study, work.study.recipe
     if stage == "report":
-        return {name: record.fingerprint for name, record in above.items()} | {
-            "name of the study": title_of(study.path)
-        }
+        made = {name: record.fingerprint for name, record in above.items()}
+        wrote = {f"files of {n}": digest(json.dumps(dict(r.files))) for n, r in above.items()}
+        own = {"name of the study": title_of(study.path), "the study's file": work.opened["study"]}
+        return made | wrote | own
     if stage == "fit":
         return {
             "[data]": _values(study.data, without="file"),
-            "the archive's file": _file(study.data, study.path.parent),
+            FILES["data"]: work.opened["data"],
             "[law]": _values(study.law_section, without="file"),
-            "the law's file": _file(study.law_section, study.path.parent),
+            FILES["law"]: work.opened["law"],
             "[inference]": repr(recipe.inference),
             "[calibration] fit": repr(recipe.fit),
             "seed": str(study.seed),
@@ -70,7 +79,7 @@ def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[
     if stage == "calibrate":
         inputs |= {
             "[features]": _values(study.feature_section, without="file"),
-            "the features' file": _file(study.feature_section, study.path.parent),
+            FILES["features"]: work.opened["features"],
             "[calibration]": repr((recipe.level, recipe.mode, recipe.method)),
         }
     if stage == "simulate":
@@ -109,6 +118,20 @@ def require(work: Workspace, stage: str, asker: str) -> Record:
     return record
 
 
+def unchanged(work: Workspace, stage: str) -> None:
+    """Refuse to record a stage whose files were edited since the study was opened.
+
+    What was computed may then come from either content. NOT noticed: an edit that was undone.
+    """
+    now, (names, doing) = digests(work.study), READS[stage]
+    changed = [FILES[name] for name in names if now[name] != work.opened[name]]
+    if changed:
+        raise BundleError(
+            f"{stage}: {' and '.join(changed)} changed while it was {doing}; run again. Nothing "
+            "was written."
+        )
+
+
 def title_of(path: Path) -> str:
     """Return the name of a study: its folder's, unless the file has one of its own."""
     return path.resolve().parent.name if path.stem == "study" else path.stem
@@ -123,9 +146,3 @@ def _above(work: Workspace, stage: str) -> list[str]:
 def _values(table: Table | None, without: str = "") -> str:
     values = {} if table is None else {k: v for k, v in table.values.items() if k != without}
     return json.dumps(values, sort_keys=True, default=str)
-
-
-def _file(table: Table | None, folder: Path) -> str:
-    if table is None or "file" not in table:
-        return ""
-    return digest(table.file("file", folder).read_bytes())

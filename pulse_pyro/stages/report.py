@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pulse_pyro.errors import BundleError
-from pulse_pyro.report import Section, provenance_sections, write_report
+from pulse_pyro.report import Section, beyond_domain, in_domain, provenance_sections, write_report
 from pulse_pyro.stages.inputs import ARTEFACT, inputs_of, require, title_of, wanted
 from pulse_pyro.stages.plain import sections_from_plain
 from pulse_pyro.stages.store import Record, digest, read_json, read_record, write_record
-from pulse_pyro.stages.workspace import Workspace, open_workspace
+from pulse_pyro.stages.workspace import Workspace, files, open_workspace
 from pulse_pyro.verdicts import RANK, Verdict
 
 
@@ -108,16 +110,19 @@ def _one_law(work: Workspace, stages: list[str]) -> None:
 
 
 def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
-    """Return name -> SHA-256 of the study's own files and of what its stages wrote."""
-    study = work.study
-    own = [study.path]
-    for table in (study.data, study.law_section, study.feature_section):
-        if table is not None and "file" in table:
-            own.append(table.file("file", study.path.parent))
-    out = {path.name: digest(path.read_bytes()) for path in own}
+    """Return name -> SHA-256 of the study's own files and of what its stages wrote.
+
+    Own files are named relative to the study: two of one name in two folders are two files.
+    """
+    folder = work.study.path.parent
+    out = {
+        PurePath(os.path.relpath(path, folder)).as_posix(): work.opened[name]
+        for name, path in files(work.study).items()
+        if path is not None
+    }
     for stage, record in above.items():
-        files = record.files.items()  # sections are on the page itself
-        out |= {f"{stage}/{name}": found for name, found in files if name != "sections.json"}
+        wrote = record.files.items()  # sections are on the page itself
+        out |= {f"{stage}/{name}": found for name, found in wrote if name != "sections.json"}
     return out
 
 
@@ -145,7 +150,11 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
             for row in bound["table"][:3]
         )
         more = "" if len(bound["table"]) <= 3 else f" and {len(bound['table']) - 3} more"
-        out += f" With probability {level} what the law expects is off: {each}{more}."
+        outside, largest = bound["D"]["outside_share"], math.sqrt(bound["D"]["largest"])
+        out += (
+            f" With probability {level} what the law expects is off, {in_domain(outside)}: "
+            f"{each}{more}{beyond_domain(outside, largest)}."
+        )
     if "simulate" in about:
         run = about["simulate"]
         regret = {row["agent"]: row["regret_cond"] for row in run["table"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,8 @@ from pulse_pyro.history import History
 from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.laws.law import Law
 from pulse_pyro.laws.state_space import StateSpace
-from pulse_pyro.stages.store import RECORD
+from pulse_pyro.stages.store import RECORD, digest
+from pulse_pyro.stages.twins import refuse_twins
 from pulse_pyro.study.study import Study, read_study
 
 
@@ -26,6 +28,8 @@ class Workspace:
     Attributes
     ----------
     study : what the file says. out : the results folder, one folder a stage.
+    opened : "study", "data", "law", "features" -> SHA-256 of the file when the study was opened,
+        before anything was read from it; "" where the section names none.
 
     A study's law is always fitted on the share ``fit`` of the units, so that the others can judge
     it; [calibration] mode "all" lets the band, not the law, use every unit.
@@ -33,6 +37,7 @@ class Workspace:
 
     study: Study
     out: Path
+    opened: Mapping[str, str]
 
     def folder(self, stage: str) -> Path:
         """Where a stage's artefacts are."""
@@ -44,8 +49,10 @@ class Workspace:
 
     @cached_property
     def history(self) -> History:
-        """The archive."""
-        return self.study.history()
+        """The archive; a unit that stands in it twice is refused: it would judge its own fit."""
+        found = self.study.history()
+        refuse_twins(found, self.study.data.where)
+        return found
 
     @cached_property
     def parts(self) -> tuple[History, History]:
@@ -85,4 +92,19 @@ def open_workspace(path: str | Path, out: str | Path | None = None) -> Workspace
     folder = study.path.parent / "results" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"study: results cannot go to {folder}, which is a file; use --out.")
-    return Workspace(study, folder)
+    return Workspace(study, folder, digests(study))
+
+
+def digests(study: Study) -> dict[str, str]:
+    """Return the SHA-256 of the study's file and of those it names, as they are now."""
+    return {name: digest(path.read_bytes()) if path else "" for name, path in files(study).items()}
+
+
+def files(study: Study) -> dict[str, Path | None]:
+    """Return "study", "data", "law", "features" -> the file, None where none is named."""
+    sections = {"data": study.data, "law": study.law_section, "features": study.feature_section}
+    named = {
+        name: table.file("file", study.path.parent) if table and "file" in table.values else None
+        for name, table in sections.items()
+    }
+    return {"study": study.path, **named}

@@ -11,9 +11,9 @@ import numpy as np
 
 from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace, Nuts, Svi
 from pulse_pyro.bands.sample import BandMethod, Kind, Noise
-from pulse_pyro.errors import SettingError, nearest
+from pulse_pyro.errors import DataError, SettingError, nearest
 from pulse_pyro.features import Features
-from pulse_pyro.frames import read_frame
+from pulse_pyro.frames import column_names, read_frame
 from pulse_pyro.history import History
 from pulse_pyro.laws.from_file import law_from_file
 from pulse_pyro.laws.gp import gaussian_process
@@ -110,7 +110,9 @@ class Study:
         table = self._section(self.feature_section, "features")
         if table.one_of(("terms", "file")) == "file":
             if "actions" in table:
-                raise SettingError(f"{table.where}: the file itself says how many actions.")
+                raise SettingError(
+                    f"{table.where}: the file itself says how many actions; remove actions."
+                )
             return features_from_file(table.file("file", self.path.parent))
         terms, actions = table.texts("terms"), table.whole("actions")
         observed, missing = self.data.texts("observed"), self.data.texts("missing")
@@ -152,6 +154,8 @@ def read_study(path: str | Path) -> Study:
     they are asked for; see the README for an example. NOT checked here: what is in the data.
     """
     file = Path(path)
+    if (file / "study.toml").is_file():
+        raise SettingError(f"study: {file} is a folder; did you mean {file / 'study.toml'}?")
     if not file.is_file():
         there = sorted(other.name for other in file.parent.glob("*.toml"))
         raise SettingError(f"study: there is no file {file}{nearest(file.name, there)}")
@@ -180,11 +184,16 @@ def read_study(path: str | Path) -> Study:
 
 def _ask_all(study: Study) -> None:
     """Ask for everything that costs nothing: a slip on the last line shows before the first fit."""
-    for key in ("unit", "time"):
-        study.data.text(key)
-    for key in ("observed", "missing"):
-        study.data.texts(key)
-    study.data.file("file", study.path.parent)
+    data = study.data
+    asked = {"unit": (data.text("unit"),), "time": (data.text("time"),)} | {
+        key: data.texts(key) for key in ("observed", "missing")
+    }
+    columns = column_names(data.file("file", study.path.parent))
+    for key, names in asked.items():
+        for name in names:
+            if name not in columns:
+                hint = nearest(name, columns)
+                raise DataError(f"{data.where} {key}: there is no column {name!r}{hint}")
     if study.law_section.one_of(("name", "file")) == "name":
         study.law()
     if study.feature_section is not None and "terms" in study.feature_section:

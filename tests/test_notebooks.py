@@ -1,0 +1,52 @@
+"""Notebooks run from top to bottom, without a warning, and are committed with what they printed."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.pictures import FOLDER as GALLERY
+from tests.pictures import PICTURES, picture
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@every_notebook
+def test_it_runs_without_a_warning(path, monkeypatch):
+    monkeypatch.setenv("PULSE_SMOKE", "1")
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    # a kernel's own start-up is not ours to judge: debugpy warns about frozen modules
+    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    notebook = nbformat.read(path, as_version=4)
+    where = {"metadata": {"path": str(FOLDER)}}
+    NotebookClient(notebook, timeout=300, resources=where).execute(env=dict(os.environ))
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            assert output.get("name") != "stderr", output["text"]
+
+
+@every_notebook
+def test_it_is_committed_with_its_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert not any(output.get("name") == "stderr" for output in outputs)
+    assert sum(output.output_type == "display_data" for output in outputs)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_the_readme_are_the_notebooks_own(name):
+    assert (GALLERY / name).read_bytes() == picture(name), "run: make pictures"
+    assert f"notebooks/pictures/{name}" in (ROOT / "README.md").read_text()
