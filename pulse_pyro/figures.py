@@ -12,7 +12,6 @@ from pulse_pyro.plots import COLOURS, STYLES, axis, regret_curves, tidy
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
-    from pandas import DataFrame
 
     from pulse_pyro.experiments.lower_bound import Sweep
     from pulse_pyro.experiments.result import Result
@@ -101,12 +100,12 @@ def powers(result: Result, sweeps: tuple[Sweep, ...]) -> Axes:
     """Draw the lower bound's regret over N and over T, with fitted and theoretical slopes."""
     from matplotlib.figure import Figure
 
-    from pulse_pyro.experiments.lower_bound import split
+    from pulse_pyro.experiments.lower_bound import slopes_of, split
 
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     panels = dict(zip(("N", "T"), figure.subplots(1, 2), strict=True))
     counts = dict.fromkeys(panels, 0)
-    slopes: DataFrame = result.experiment.extra(result)  # type: ignore[misc]
+    slopes = slopes_of(result, sweeps)
     for sweep in sweeps:
         ax, i = panels[sweep.along], counts[sweep.along]
         x = np.array([p.rows if sweep.along == "N" else p.horizon for p in sweep.points], float)

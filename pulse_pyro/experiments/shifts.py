@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pulse_pyro.environments.arma import ArmaWorld, w_times_action
@@ -86,6 +86,18 @@ def _setting(
 TURNED = "the definition and the sample of contexts are not stated; short series give less"
 
 
+def _sweep(
+    table: dict[float, Line], label: str, shift: Callable[[ArmaWorld, float], ArmaWorld],
+    unshifted: str | None = None,
+) -> tuple[Setting, ...]:  # fmt: skip
+    """One setting a line; the first, at 0, is not shifted."""
+    base = _base(current=False)
+    first = _setting(unshifted or label.format(0), base, table[0.0], notes=UNSHIFTED)
+    return first, *(
+        _setting(label.format(by), shift(base, by), line) for by, line in table.items() if by
+    )
+
+
 def _shifted(sd: float) -> dict[str, Reason]:
     text = "the published script never shifts the online contexts; see the lines 'as run'"
     return {agent: Reason(text, see=(f"sd={sd:g} as run", agent)) for agent in AGENTS}
@@ -126,15 +138,7 @@ ROTATION_SHIFT = Experiment(
     "shift-rotation",
     "Online contexts along other principal axes",
     ABOUT + PAST + "The online autoregression moves from (.75, -.25) to (-.8, -.2).",
-    tuple(
-        _setting(
-            f"share={a:g}",
-            rotation(_base(current=False), a),
-            line,
-            notes=UNSHIFTED if a == 0 else None,
-        )
-        for a, line in ROTATION.items()
-    ),
+    _sweep(ROTATION, "share={:g}", rotation),
     RUNS,
     NOTES,
     extra=lambda result: _similarity(result),
@@ -144,15 +148,7 @@ TRANSLATION_SHIFT = Experiment(
     "Online contexts around another mean",
     ABOUT + PAST + "A constant is added to every online S_t. From 2 on one arm is always best: "
     "PULSE-UCB, OFUL and the agent that sees W pay for finding that out once, and tie.",
-    tuple(
-        _setting(
-            f"mean={m:g}",
-            translation(_base(current=False), m),
-            line,
-            notes=UNSHIFTED if m == 0 else None,
-        )
-        for m, line in TRANSLATION.items()
-    ),
+    _sweep(TRANSLATION, "mean={:g}", translation),
     RUNS,
     NOTES,
 )
@@ -161,14 +157,7 @@ DEFORMATION_SHIFT = Experiment(
     "Online innovations with heavy tails",
     ABOUT + PAST + "Student-t innovations with 3 degrees of freedom, times a scale; the first line "
     "is the archive's own normal law.",
-    tuple(
-        _setting(
-            "normal" if k == 0 else f"t(3) x {k:g}",
-            _base(current=False) if k == 0 else deformation(_base(current=False), k), line,
-            notes=UNSHIFTED if k == 0 else None,
-        )
-        for k, line in DEFORMATION.items()
-    ),
+    _sweep(DEFORMATION, "t(3) x {:g}", deformation, unshifted="normal"),
     RUNS,
     NOTES,
 )  # fmt: skip
