@@ -147,7 +147,10 @@ def _numeric(column: Series, name: str) -> Float2:
             f"from_frame: column {name!r} is infinite at row {at!r}; drop the row or use NaN."
         )
     if np.isnan(values).all():
-        raise DataError(f"from_frame: column {name!r} holds only NaN; leave it out.")
+        raise DataError(
+            f"from_frame: column {name!r} holds only NaN; leave it out, or, if it is the W that is "
+            "missing online, bring units for which it was recorded."
+        )
     return values
 
 

@@ -167,3 +167,10 @@ def test_an_archive_that_does_not_fit_the_law_is_refused(says):
 def test_too_few_draws_are_refused():
     with pytest.raises(SettingError, match="size must be a whole number >= 100"):
         diagnose(LAW, HELD_OUT, seed=0, size=10)
+
+
+def test_a_law_nothing_could_judge_does_not_pass():
+    found = diagnose(LAW, HELD_OUT.take([0, 1]), seed=0)
+    assert found.verdict == "warn"
+    assert found.table.loc["few units", "text"].startswith("No test could judge this law")
+    assert "few units" not in diagnose(LAW, HELD_OUT, seed=0).table.index

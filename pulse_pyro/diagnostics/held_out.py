@@ -24,6 +24,11 @@ from pulse_pyro.seeds import stream
 from pulse_pyro.serial import serial_check, serial_dependence
 from pulse_pyro.verdicts import Check
 
+TESTS = ("trend ", "coverage ", "pit ", "spread ", "replicates ", "serial ")
+FEW = Check(
+    "few units", "warn", float("nan"), float("nan"),
+    "No test could judge this law: hold out more units, 8 of similar length at least.",
+)  # fmt: skip
 GAPS = 100  # rows that lack an input, at least, to judge them
 
 
@@ -98,10 +103,16 @@ def diagnose(
             replicate_check(name, w, found.draws[..., j], extra),
             serial_check(name, serial_dependence(left, x[: len(left)])),
         ]
+    checks += [] if _judged(checks) else [FEW]
     if fitted.conditions:
         checks += _gaps(fitted, held_out, ~complete, seed, size)
     evidence = Evidence(held_out.w_names, found.w, found.mean, found.pit, tuple(gains))
     return Diagnostics(tuple(checks), evidence)
+
+
+def _judged(checks: list[Check]) -> bool:
+    """Whether any test of the law came to a verdict."""
+    return any(c.name.startswith(TESTS) and c.verdict != "info" for c in checks)
 
 
 def _refuse(fitted: FittedLaw, held_out: History, archive: History | None) -> None:

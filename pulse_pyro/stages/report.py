@@ -126,6 +126,12 @@ def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
     return out
 
 
+SHOWN = {
+    "pulse": "PULSE-UCB with a constant radius", "pulse_calibrated": "calibrated",
+    "oful": "without W", "oful_lags": "without W, on raw lags",
+}  # fmt: skip
+
+
 def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
     names = {"diagnose": "the law on held-out units", "calibrate": "the bound on its error"}
     said = [f"{names[s]}: {about[s]['verdict']}" for s in names if s in about]
@@ -152,17 +158,17 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
         more = "" if len(bound["table"]) <= 3 else f" and {len(bound['table']) - 3} more"
         outside, largest = bound["D"]["outside_share"], math.sqrt(bound["D"]["largest"])
         out += (
-            f" With probability {level} what the law expects is off, {in_domain(outside)}: "
-            f"{each}{more}{beyond_domain(outside, largest)}."
+            f" How far off can the law's expectation be? With probability {level}, "
+            f"{in_domain(outside)}: {each}{more}{beyond_domain(outside, largest)}."
         )
     if "simulate" in about:
         run = about["simulate"]
-        regret = {row["agent"]: row["regret_cond"] for row in run["table"]}
+        rows = {row["agent"]: row for row in run["table"]}
         shown = [
-            f"{words} {regret[name]:.1f}"
-            for name, words in (("pulse", "PULSE-UCB"), ("pulse_calibrated", "calibrated"),
-                                ("oful", "without W"))
-        ]  # fmt: skip
+            f"{words} {rows[name]['regret_cond']:.1f} (se {rows[name]['se_cond']:.1f})"
+            for name, words in SHOWN.items()
+            if name in rows
+        ]
         out += (
             f" Played on real contexts with made-up rewards, {run['rounds']:,} rounds: regret "
             f"against the best policy that sees only S, {', '.join(shown)}; no forecast."
