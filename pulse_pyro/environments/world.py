@@ -13,6 +13,35 @@ from pulse_pyro.features import Features
 from pulse_pyro.history import History
 
 
+class Contexts(Protocol):
+    """What an agent is made from: the rounds of several series, and Phi.
+
+    s (series, lead + time, s_dim), w (series, time, w_dim), phi (series, time, action, d), lead: as
+    in :class:`World`, whose series are runs; those of a :class:`Replay` are units. Agents that see
+    only S read w for its width alone.
+    """
+
+    @property
+    def s(self) -> Float3:
+        """What is seen online."""
+
+    @property
+    def w(self) -> Float3:
+        """What is not."""
+
+    @property
+    def phi(self) -> Float4:
+        """Features of the full context."""
+
+    @property
+    def features(self) -> Features:
+        """The map Phi."""
+
+    @property
+    def lead(self) -> int:
+        """Rows before the first scored round."""
+
+
 @dataclass(frozen=True, eq=False)
 class World:
     """Contexts and noise of many runs; every agent is measured on the same ones.

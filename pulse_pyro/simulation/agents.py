@@ -10,7 +10,7 @@ import numpy as np
 from pulse_pyro.arrays import Float3, Float4
 from pulse_pyro.calibration.calibration import reward_bound
 from pulse_pyro.calibration.sensitivity import Sensitivity
-from pulse_pyro.environments.world import World
+from pulse_pyro.environments.world import Contexts
 from pulse_pyro.errors import ModelError, SettingError
 from pulse_pyro.features import ConditionalLaw, expected_features
 from pulse_pyro.policies.adaptive import (
@@ -28,7 +28,7 @@ from pulse_pyro.summary import Summary
 
 
 def pulse(
-    world: World, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
+    world: Contexts, law: ConditionalLaw | Sequence[ConditionalLaw], *, name: str = "pulse",
     radius: Radius = PUBLISHED, error: Float3 | Sensitivity | None = None, size: int = 256,
     seed: int = 0,
 ) -> Agent:  # fmt: skip
@@ -54,7 +54,7 @@ def pulse(
 
 
 def pulse_adaptive(
-    world: World, law: ConditionalLaw | Sequence[ConditionalLaw],
+    world: Contexts, law: ConditionalLaw | Sequence[ConditionalLaw],
     reference: Float3 | Sequence[Float3] | None = None, *, name: str = "pulse_adaptive",
     radius: Radius = PUBLISHED, theta_bound: float | None = None, seed: int = 0,
 ) -> Agent:  # fmt: skip
@@ -101,7 +101,9 @@ def pulse_adaptive(
     return replace(plain, x=x, error=np.concatenate(errors))
 
 
-def _adapted(world: World, rows: slice, found: Directions, phihat: Float4) -> tuple[Float4, Float4]:
+def _adapted(
+    world: Contexts, rows: slice, found: Directions, phihat: Float4
+) -> tuple[Float4, Float4]:
     """Return (phihat, M psi), and bounds on what the directions leave out of each feature."""
     every, rounds = world.s[rows], slice(world.lead, None)
     s, mean = every[:, rounds], found.law.mean(every)[:, rounds]
@@ -114,7 +116,7 @@ def _adapted(world: World, rows: slice, found: Directions, phihat: Float4) -> tu
     return x, adaptive_error(world.features, s, mean, rest)
 
 
-def post_serving(world: World, agent: Agent) -> Agent:
+def post_serving(world: Contexts, agent: Agent) -> Agent:
     """Let an agent learn from the true features: W is revealed after each action.
 
     Rewards are then free of imputation error, e_t = 0; choices are made as before. Only agents that
@@ -129,24 +131,24 @@ def post_serving(world: World, agent: Agent) -> Agent:
     return replace(agent, name=f"{agent.name}_post", taught=world.phi)
 
 
-def oful(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+def oful(world: Contexts, *, radius: Radius = PUBLISHED) -> Agent:
     """OFUL on every observed feature, properly specified."""
     s = world.s[:, world.lead :]
     return Agent("oful", oful_features(world.features, s, world.w.shape[-1]), radius)
 
 
-def oful_lags(world: World, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
+def oful_lags(world: Contexts, summary: Summary, *, radius: Radius = PUBLISHED) -> Agent:
     """OFUL on a summary of S and its action interactions: learns the imputation online."""
     x = summary(world.s)[:, world.lead :]
     return Agent("oful_lags", interactions(x, world.features.actions), radius)
 
 
-def oful_paper(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+def oful_paper(world: Contexts, *, radius: Radius = PUBLISHED) -> Agent:
     """The published OFUL baseline, features (1, S a)."""
     s = world.s[:, world.lead :]
     return Agent("oful_paper", oful_paper_features(s, world.features.actions), radius)
 
 
-def oful_full(world: World, *, radius: Radius = PUBLISHED) -> Agent:
+def oful_full(world: Contexts, *, radius: Radius = PUBLISHED) -> Agent:
     """OFUL that sees W: the best any imputation can hope for."""
     return Agent("oful_full", world.phi, radius)

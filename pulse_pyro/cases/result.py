@@ -1,0 +1,128 @@
+"""The table a data set answers with: utility, share of the gap closed, facts about the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulse_pyro.arrays import Float1
+from pulse_pyro.simulation.replayed import Replayed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FLOOR, LAGS, CEILING = "oful", "oful_lags", "oful_full"
+
+
+@dataclass(frozen=True, eq=False)
+class LawFacts:
+    """seconds : of the fit. explained : (w_dim,) share of the variance of each W online."""
+
+    seconds: float
+    explained: Float1
+    w_names: tuple[str, ...]
+
+    @staticmethod
+    def over(runs: Sequence[LawFacts]) -> LawFacts:
+        """Return the mean over runs."""
+        seconds = float(np.mean([each.seconds for each in runs]))
+        explained = np.mean([each.explained for each in runs], axis=0)
+        return LawFacts(seconds, explained, runs[0].w_names)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Agents on the recorded rounds of a data set.
+
+    Attributes
+    ----------
+    name, about, source : of the data set.
+    settings : setting -> what every agent earned. laws : law -> facts about its fit.
+    radius, seed, seconds : how it was played.
+    """
+
+    name: str
+    about: str
+    source: str
+    settings: Mapping[str, Replayed]
+    laws: Mapping[str, LawFacts]
+    radius: str
+    seed: int
+    seconds: float
+
+    def table(self, setting: str) -> DataFrame:
+        """One line per agent of a setting.
+
+        utility, se : mean a round over runs. closed, closed_se : share of the gap between oful and
+        oful_full. over_lags, over_lags_se, over_lags_block_se : gain over OFUL on raw lags, with
+        standard errors over runs and over blocks of the data. fit_seconds : of its law.
+        """
+        played = self.settings[setting]
+        table = played.table
+        table = table[[name for name in table if not str(name).startswith("arm ")]]
+        closed = [played.closed(name, FLOOR, CEILING) for name in played.names]
+        table["closed"], table["closed_se"] = zip(*closed, strict=True)
+        gains = [played.contrast(name, LAGS) for name in played.names]
+        for k, column in enumerate(("over_lags", "over_lags_se", "over_lags_block_se")):
+            table[column] = [gain[k] for gain in gains]
+        table["fit_seconds"] = [self._seconds(name) for name in played.names]
+        return table
+
+    @property
+    def explained(self) -> DataFrame:
+        """Share of the variance of each W that each law explains online."""
+        import pandas as pd
+
+        names = next(iter(self.laws.values())).w_names
+        rows = {
+            name: dict(zip(names, fact.explained, strict=True)) for name, fact in self.laws.items()
+        }
+        return pd.DataFrame(rows).T.rename_axis("law")
+
+    def best(self, setting: str) -> str:
+        """Return the PULSE agent that earned most."""
+        table = self.settings[setting].table["utility"]
+        return str(table[table.index.str.startswith("pulse")].idxmax())
+
+    def verdict(self, setting: str) -> str:
+        """Say in a sentence what the setting shows."""
+        played, best = self.settings[setting], self.best(setting)
+        gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
+        runs = gain.difference / gain.se if gain.se > 0 else np.inf * np.sign(gain.difference)
+        blocks = gain.difference / gain.block_se
+        table = played.table["utility"]
+        return (
+            f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "
+            f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; it "
+            f"closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and is {gain.difference:+.4g} "
+            f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} over blocks of the data)."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "name": self.name, "about": self.about, "source": self.source, "radius": self.radius,
+            "seed": self.seed, "seconds": self.seconds,
+            "settings": {
+                name: {
+                    "verdict": self.verdict(name), "rounds": int(played.earned.shape[2]),
+                    "runs": played.runs, "best_single_arm": played.fixed, "best_arm": played.best,
+                    "rows": self.table(name).reset_index().to_dict("records"),
+                }
+                for name, played in self.settings.items()
+            },
+            "explained": {
+                name: dict(zip(fact.w_names, map(float, fact.explained), strict=True))
+                for name, fact in self.laws.items()
+            },
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join(self.verdict(name) for name in self.settings)
+
+    def _seconds(self, agent: str) -> float:
+        fact = self.laws.get(agent.removeprefix("pulse_"))
+        return np.nan if fact is None else fact.seconds

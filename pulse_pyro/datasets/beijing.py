@@ -1,0 +1,155 @@
+"""Beijing multi-site air quality: when to ventilate without an expensive monitor.
+
+Twelve stations, hourly 2013-03-01 to 2017-02-28, cut to a decision every six hours.
+
+    S  weather (temperature, pressure, dew point, rain, wind) and ozone: cheap sensors;
+       time of day and of year as sine and cosine
+    W  log(1 + x) of PM2.5, PM10, NO2, SO2, CO at the moment of the decision: expensive monitors
+    a  how far to open: v = 0 (closed), 1/2, 1 (open)
+
+Utility of opening by v over the next six hours, with P the mean PM2.5 of these hours (recorded,
+whatever was decided):
+
+    u(v) = v (log(1 + 75) - log(1 + P))
+
+Outdoor air does good, or harm, in proportion to how much of it is let in. 75 micrograms per cubic
+metre, the daily limit of China's air quality standard for residential areas (GB 3095-2012, grade
+II), is where it does neither. The logarithm says that a doubling counts the same at every level;
+dose-response curves of fine particles flatten in this way. "bands": five arms, one for each range
+between 35, 75, 115 and 150 micrograms; 1 for naming the range P falls into, else 0.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.arrays import Float1, Float2, Float3
+from pulse_pyro.datasets.arms import line_per_arm
+from pulse_pyro.datasets.dataset import Dataset, read_table, scaled
+from pulse_pyro.environments.replay import Replay
+from pulse_pyro.errors import DataError
+from pulse_pyro.history import History
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+WEATHER = ("TEMP", "PRES", "DEWP", "RAIN", "WSPM", "O3", "wind_x", "wind_y")
+CLOCK = {"hour": 24.0, "doy": 365.25}
+W = ("log_PM2.5", "log_PM10", "log_NO2", "log_SO2", "log_CO")
+OUTCOME = "next6h_log_PM2.5"
+OPENING = (0.0, 0.5, 1.0)
+LIMIT = 75.0  # micrograms per cubic metre
+BANDS = (35.0, 75.0, 115.0, 150.0)  # where the daily air quality index of PM2.5 changes its name
+A_DAY = 4  # decisions
+LEAD = 28  # rows of S before a piece, to fill its lags
+SOURCE = (
+    "Chen (2017), Beijing Multi-Site Air Quality, UCI Machine Learning Repository, "
+    "doi:10.24432/C5RK5G, CC BY 4.0; Zhang et al. (2017), Proc. R. Soc. A 473:20170457"
+)
+
+
+def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
+    """Read ``decisions_6h.csv`` of a folder.
+
+    Archive: six stations before 2016. Online: the other six from 2016. With ``swapped`` the two
+    sets of stations change places. The archive's pieces are weeks, all its stations in one week
+    being one unit: stations share their weather, so they are not independent of each other.
+    """
+    columns = ("station", "time", *CLOCK, *WEATHER, *W, OUTCOME, "split")
+    frame = _prepared(read_table(folder, "decisions_6h", columns))
+    first = sorted(frame.loc[frame["split"] == "historical", "station"].unique())
+    second = sorted(frame.loc[frame["split"] == "online", "station"].unique())
+    if not first or not second or set(first) & set(second):
+        raise DataError(
+            "beijing: column 'split' must mark historical and online rows of different stations, "
+            f"but it marks {first} and {second}."
+        )
+    early = frame["time"] < frame.loc[frame["split"] == "online", "time"].min()
+    old, new = (second, first) if swapped else (first, second)
+    archive = _history(frame[early & frame["station"].isin(old)])
+    late = frame[~early & frame["station"].isin(new)]
+    outcome = History.from_frame(
+        late, unit="station", time="time", observed=["hour"], missing=[OUTCOME]
+    ).w[..., 0]
+    near, far = scaled(archive, _history(late))
+    week = np.broadcast_to(np.arange(far.seen.shape[1]) // (7 * A_DAY), far.seen.shape)
+    replays = {
+        "ventilation": Replay(far, ventilation_utility(outcome), line_per_arm(far, 3), week),
+        "bands": Replay(far, band_utility(outcome), line_per_arm(far, len(BANDS) + 1), week),
+    }
+    about = (
+        f"{len(old)} stations before 2016 as the archive, {len(new)} others from 2016 online, a "
+        "decision every six hours. S: weather and ozone; W: five pollutants; arms: three "
+        "ventilation levels (or five bands), judged by the real PM2.5 of the next six hours. It was selected "
+        "because a gain from imputing W shows."
+    )
+    return Dataset("beijing", about, SOURCE, near, replays, weekly(archive))
+
+
+def ventilation_utility(outcome: Float2) -> Float3:
+    """Return u = v (log(1 + 75) - outcome), (.., 3), outcome = log(1 + PM2.5) of the next hours."""
+    opening: Float1 = np.array(OPENING)
+    found: Float3 = (np.log1p(LIMIT) - outcome)[..., None] * opening
+    return found
+
+
+def band_utility(outcome: Float2) -> Float3:
+    """Return 1 for the arm that names the band of the outcome, 0 for the others, (.., 5)."""
+    known = np.isfinite(outcome)
+    band = np.digitize(np.expm1(np.where(known, outcome, 0.0)), BANDS)
+    return np.where(known[..., None], np.eye(len(BANDS) + 1)[band], np.nan)
+
+
+def weekly(archive: History) -> History:
+    """Return the archive cut into weeks, a unit each, its stations one after the other in it.
+
+    Before a station's rows stand 28 rows of its S without W, so that lags of up to a week are
+    those of the station itself; rows without W are not fitted on, or judged.
+    """
+    length = 7 * A_DAY
+    weeks = archive.seen.shape[1] // length
+    if weeks < 2:
+        raise DataError(f"beijing: {archive.seen.shape[1]} rows a station are less than two weeks.")
+    start = length * np.arange(weeks)[:, None]
+    at = start + np.arange(-LEAD, length)  # (week, row); negative: before the archive
+    own = at >= 0
+    at = np.maximum(at, 0)
+
+    def cut(values: Float3) -> Float3:
+        """(station, time, ..) -> (week, station * row, ..)."""
+        moved = np.moveaxis(values[:, at], 1, 0)
+        return moved.reshape(weeks, -1, *values.shape[2:])
+
+    seen = np.moveaxis((archive.seen[:, at] & own), 1, 0).reshape(weeks, -1)
+    judged = np.broadcast_to(at >= start, (len(archive.units), *at.shape))
+    w = np.where(np.moveaxis(judged, 1, 0).reshape(weeks, -1, 1), cut(archive.w), np.nan)
+    units = tuple(f"week{k:03d}" for k in range(weeks))
+    return History(cut(archive.s), w, seen, units, archive.s_names, archive.w_names)
+
+
+def _prepared(frame: DataFrame) -> DataFrame:
+    """Turn times into dates, the clock into angles, and straighten skewed sensors."""
+    import pandas as pd
+
+    out = frame.copy()
+    try:
+        out["time"] = pd.to_datetime(out["time"], format="ISO8601")
+    except (ValueError, TypeError) as cause:
+        raise DataError(f"beijing: column 'time' must hold dates: {cause}.") from cause
+    for name, period in CLOCK.items():
+        angle = 2.0 * np.pi * out[name] / period
+        out[f"{name}_sin"], out[f"{name}_cos"] = np.sin(angle), np.cos(angle)
+    for name in ("RAIN", "WSPM"):
+        out[name] = np.log1p(out[name])
+    out["O3"] = np.sqrt(out["O3"])
+    return out
+
+
+def _history(frame: DataFrame) -> History:
+    clock = [f"{name}_{kind}" for name in CLOCK for kind in ("sin", "cos")]
+    return History.from_frame(
+        frame, unit="station", time="time", observed=[*WEATHER, *clock], missing=list(W)
+    )

@@ -1,0 +1,96 @@
+"""What every loader returns, and how it reads its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.environments.replay import Replay
+from pulse_pyro.errors import DataError, nearest
+from pulse_pyro.history import History
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """An archive with (S, W), and units met later on which policies are measured.
+
+    Attributes
+    ----------
+    name : of the data set.
+    about : what S, W, the arms and the utility are, how rows were chosen, and why it is here.
+    source : whom to cite, and the licence.
+    archive : what laws are fitted on; S and W in units of the archive's own mean and sd.
+    replays : setting -> recorded rounds of other units, in the same units.
+    pieces : the archive as units that may count as independent of each other, in the original
+        units of S and W: what ``diagnose``, ``calibrate`` and a study file want.
+    """
+
+    name: str
+    about: str
+    source: str
+    archive: History
+    replays: Mapping[str, Replay]
+    pieces: History
+
+    def __repr__(self) -> str:
+        rounds = {name: int(each.complete.sum()) for name, each in self.replays.items()}
+        told = ", ".join(f"{name} ({count:,} complete rounds)" for name, count in rounds.items())
+        return f"Dataset {self.name}: {self.about}\n{self.archive!r}\n  replays: {told}"
+
+
+def read_table(folder: str | Path, stem: str, columns: Sequence[str]) -> DataFrame:
+    """Read ``stem``.csv or ``stem``.csv.gz of a folder; it must have these columns, and rows."""
+    import pandas as pd
+
+    home = Path(folder)
+    files = [home / f"{stem}{ending}" for ending in (".csv", ".csv.gz")]
+    file = next((each for each in files if each.is_file()), None)
+    if file is None:
+        what = "has neither" if home.is_dir() else "is not a folder with"
+        raise DataError(
+            f"{home} {what} {files[0].name} {'nor' if home.is_dir() else 'or'} {files[1].name}; "
+            "data sets are not part of the package: pass the folder they were unpacked to."
+        )
+    try:
+        frame = pd.read_csv(file)
+    except (ValueError, OSError, EOFError) as cause:  # pandas' own errors are ValueErrors
+        raise DataError(f"{file} cannot be read as CSV: {cause}.") from cause
+    for name in columns:
+        if name not in frame.columns:
+            raise DataError(f"{file}: there is no column {name!r}{nearest(name, frame.columns)}")
+    if not len(frame):
+        raise DataError(f"{file} has a header but no rows.")
+    return frame
+
+
+def scaled(archive: History, *others: History) -> list[History]:
+    """Return histories with every column in units of the archive's mean and sd.
+
+    One ridge then suits every feature, and errors of several W can be read side by side. A column
+    that is constant in the archive, or never recorded, is refused.
+    """
+    moments = []
+    for kind, names in (("s", archive.s_names), ("w", archive.w_names)):
+        values = getattr(archive, kind)[archive.seen]
+        known = np.isfinite(values).sum(0)
+        if (known < 2).any():
+            at = int(np.flatnonzero(known < 2)[0])
+            raise DataError(f"column {names[at]!r} has fewer than two values in the archive.")
+        mean, sd = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+        flat = sd <= 1e-9 * np.abs(mean)
+        if flat.any():
+            at = int(np.flatnonzero(flat)[0])
+            raise DataError(f"column {names[at]!r} is constant in the archive; leave it out.")
+        moments.append((mean, sd))
+    (s_mean, s_sd), (w_mean, w_sd) = moments
+    return [
+        replace(each, s=(each.s - s_mean) / s_sd, w=(each.w - w_mean) / w_sd)
+        for each in (archive, *others)
+    ]

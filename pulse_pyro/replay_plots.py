@@ -1,0 +1,52 @@
+"""Figures of recorded rounds: what each agent earned, and from when on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro.plots import COLOURS, STYLES, axis, thinned, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pulse_pyro.simulation.replayed import Replayed
+
+
+def utility_dots(played: Replayed, ax: Axes | None = None) -> Axes:
+    """Draw each agent's mean utility a round, with two standard errors over runs, best first."""
+    table = played.table.sort_values("utility")
+    ax = axis(ax, height=0.6 + 0.38 * len(table))
+    where = np.arange(len(table))
+    colours = [_colour(str(name)) for name in table.index]
+    ax.hlines(where, table["utility"] - 2 * table["se"], table["utility"] + 2 * table["se"],
+              color=colours, linewidth=2)  # fmt: skip
+    ax.scatter(table["utility"], where, color=colours, zorder=3)
+    ax.set_yticks(where, [str(name) for name in table.index])
+    ax.margins(y=0.08)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    return tidy(ax, "mean utility a round", "", f"{played.runs} runs, bar = 2 standard errors")
+
+
+def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -> Axes:
+    """Draw how much more each agent has earned than ``floor`` so far, mean over runs."""
+    ax = axis(ax)
+    at = thinned(played.earned.shape[-1])
+    others = [name for name in played.names if name != floor]
+    for i, name in enumerate(others):
+        apart = (played.of(name) - played.of(floor)).cumsum(-1)[:, at]
+        mean, colour = apart.mean(0), COLOURS[i % len(COLOURS)]
+        ax.plot(at + 1, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+        if played.runs > 1:
+            se = apart.std(0, ddof=1) / np.sqrt(played.runs)
+            ax.fill_between(at + 1, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
+    ax.axhline(0.0, color="#888888", linewidth=0.8)
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return tidy(ax, "round", f"utility gained over {floor}", "Cumulative, band = 1 standard error")
+
+
+def _colour(agent: str) -> str:
+    """PULSE agents stand out from those that leave W out, and from the one that sees it."""
+    return COLOURS[0] if agent.startswith("pulse") else "#000000" if "full" in agent else COLOURS[1]

@@ -1,0 +1,204 @@
+"""Agents side by side on recorded rounds: what each earned, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Int
+from pulse_pyro.calibration.sensitivity import Sensitivity
+from pulse_pyro.environments.replay import Replay, in_line
+from pulse_pyro.errors import FeatureError, SettingError, nearest
+from pulse_pyro.policies.horizon import play_horizon
+from pulse_pyro.simulation.run import Agent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+
+class Contrast(NamedTuple):
+    """Mean difference of two agents: over runs (order, fits) and over blocks of the data."""
+
+    difference: float
+    se: float
+    block_se: float
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What agents earned on the same recorded rounds.
+
+    Attributes
+    ----------
+    names : agents, in order.
+    earned : (agent, run, time) utility of the arm played.
+    action : (agent, run, time).
+    block : (run, time) the independent piece of the data each round belongs to.
+    fixed, best : mean utility of the best single arm, and of the best arm in every round.
+
+    The spread over runs is that of the order of rounds and of whatever each run fitted anew. It
+    says nothing about other cities, people or years; the spread over blocks speaks of the recorded
+    period as a draw from more like it.
+    """
+
+    names: tuple[str, ...]
+    earned: Float3
+    action: Int
+    block: Int
+    fixed: float
+    best: float
+
+    @property
+    def runs(self) -> int:
+        """How many."""
+        return int(self.earned.shape[1])
+
+    def of(self, name: str) -> Float2:
+        """Utility (run, time) one agent earned."""
+        if name not in self.names:
+            raise SettingError(f"Replayed.of: no agent {name!r}{nearest(name, self.names)}")
+        found: Float2 = self.earned[self.names.index(name)]
+        return found
+
+    def contrast(self, one: str, two: str) -> Contrast:
+        """Return how much more ``one`` earned a round than ``two``, with both standard errors."""
+        apart = self.of(one) - self.of(two)
+        return Contrast(
+            float(apart.mean()), _se(apart.mean(1)), clustered_se(apart.ravel(), self.block.ravel())
+        )
+
+    def closed(self, name: str, floor: str, ceiling: str) -> tuple[float, float]:
+        """Return the share of the gap between two agents that one closes, and its jackknife se."""
+        low, at, high = (self.of(each).mean(1) for each in (floor, name, ceiling))
+        share = (at.mean() - low.mean()) / (high.mean() - low.mean())
+        if self.runs < 2:
+            return float(share), np.nan
+        rest = [(v.sum() - v) / (self.runs - 1) for v in (low, at, high)]
+        without = (rest[1] - rest[0]) / (rest[2] - rest[0])
+        spread = (self.runs - 1) * ((without - without.mean()) ** 2).mean()
+        return float(share), float(np.sqrt(spread))
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per agent: mean utility a round with both standard errors, arms played."""
+        import pandas as pd
+
+        arms = int(self.action.max()) + 1
+        blocks = [clustered_se(e.ravel(), self.block.ravel()) for e in self.earned]
+        columns = {
+            "utility": self.earned.mean((1, 2)),
+            "se": [_se(e.mean(1)) for e in self.earned],
+            "block_se": blocks,
+        } | {f"arm {a}": (self.action == a).mean((1, 2)) for a in range(arms)}
+        return pd.DataFrame(columns, index=pd.Index(self.names, name="agent"))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean utility of each agent, with two standard errors over runs."""
+        from pulse_pyro.replay_plots import utility_dots
+
+        return utility_dots(self, ax)
+
+    def __repr__(self) -> str:
+        table = self.table.sort_values("utility", ascending=False)
+        head = (
+            f"Replayed: {self.earned.shape[2]:,} rounds x {self.runs} runs; best single arm "
+            f"{self.fixed:.4g}, best arm every round {self.best:.4g}"
+        )
+        return head + "\n" + table.head(10).to_string(float_format="{:.4g}".format)
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html(float_format="{:.4g}".format)
+
+
+def playable(replay: Replay, agents: Sequence[Agent]) -> Bool:
+    """Tell which rows (unit, time) every agent can score and every utility is known of."""
+    rows = replay.complete
+    for agent in agents:
+        if agent.x.shape[:3] != replay.utility.shape:
+            raise FeatureError(
+                f"replay: agent {agent.name!r} has features {agent.x.shape}, but the recorded rows "
+                f"are (unit, time, action) = {replay.utility.shape}."
+            )
+        rows = rows & np.isfinite(agent.x).all((2, 3))
+    return rows
+
+
+def replay_run(replay: Replay, agents: Sequence[Agent], order: Int) -> Replayed:
+    """Play every agent once through the same recorded rounds.
+
+    Parameters
+    ----------
+    replay : contexts and utilities. agents : made on it, e.g. ``pulse(replay, law)``; they learn
+    from the utility of the arm they play, without further noise.
+    order : (time,) rounds, from :func:`shuffled` or :func:`by_time`.
+    """
+    names = tuple(agent.name for agent in agents)
+    if not agents or len(set(names)) < len(names):
+        raise SettingError(f"replay needs at least one agent and distinct names, not {names}.")
+    reward = in_line(replay.utility, order)
+    if not np.isfinite(reward).all():
+        raise SettingError("replay: a utility of a round is not known; see playable().")
+    action = np.stack([_actions(agent, reward, order) for agent in agents])[:, None]
+    if (action < 0).any():
+        raise SettingError("replay: an agent cannot score one of its rounds; see playable().")
+    earned = np.take_along_axis(reward[None, None], action[..., None], -1)[..., 0]
+    assert replay.block is not None
+    block = in_line(replay.block, order)[None]
+    return Replayed(
+        names, earned, action, block, float(reward.mean(0).max()), float(reward.max(1).mean())
+    )
+
+
+def joined(runs: Sequence[Replayed]) -> Replayed:
+    """Return several runs of the same agents over equally many rounds as one result."""
+    first = runs[0]
+    if any(r.names != first.names or r.earned.shape[2] != first.earned.shape[2] for r in runs):
+        raise SettingError("joined: runs must have the same agents and the same number of rounds.")
+    earned, action = (
+        np.concatenate([getattr(r, name) for r in runs], axis=1) for name in ("earned", "action")
+    )
+    block = np.concatenate([r.block for r in runs])
+    fixed, best = (float(np.mean([getattr(r, name) for r in runs])) for name in ("fixed", "best"))
+    return Replayed(first.names, earned, action, block, fixed, best)
+
+
+def beside(parts: Sequence[Replayed]) -> Replayed:
+    """Return several agents' results on the same rounds as one."""
+    first = parts[0]
+    if any(not np.array_equal(p.block, first.block) for p in parts):
+        raise SettingError("beside: results must be of the same rounds in the same order.")
+    names = tuple(name for p in parts for name in p.names)
+    if len(set(names)) < len(names):
+        raise SettingError(f"beside: agents must have distinct names, not {names}.")
+    earned, action = (np.concatenate([getattr(p, k) for p in parts]) for k in ("earned", "action"))
+    return Replayed(names, earned, action, first.block, first.fixed, first.best)
+
+
+def clustered_se(values: Float1, cluster: Int) -> float:
+    """Return the standard error of a mean of values (n,) that depend within clusters (n,).
+
+    sqrt(C / (C - 1) sum_c (sum_{i in c} (v_i - mean))^2) / n; NaN for a single cluster.
+    """
+    _, code = np.unique(cluster, return_inverse=True)
+    total = np.bincount(code, values - values.mean())
+    count = len(total)
+    if count < 2:
+        return float("nan")
+    return float(np.sqrt(count / (count - 1) * (total**2).sum()) / len(values))
+
+
+def _actions(agent: Agent, reward: Float2, order: Int) -> Int:
+    if isinstance(agent.error, Sensitivity) or agent.taught is not None:
+        raise SettingError(f"replay: agent {agent.name!r} must have plain errors and features.")
+    error = None if agent.error is None else in_line(agent.error, order)[None]
+    x = in_line(agent.x, order)[None]
+    action, _, _ = play_horizon(x, reward[None], agent.radius, ridge=agent.ridge, error=error)
+    return np.asarray(action[0])
+
+
+def _se(values: Float1) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
