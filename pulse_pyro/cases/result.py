@@ -98,7 +98,8 @@ class Comparison:
             f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "
             f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; it "
             f"closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and is {gain.difference:+.4g} "
-            f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} over blocks of the data)."
+            f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} "
+            "over blocks of the data)."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
     about = (
         f"{len(old)} stations before 2016 as the archive, {len(new)} others from 2016 online, a "
         "decision every six hours. S: weather and ozone; W: five pollutants; arms: three "
-        "ventilation levels (or five bands), judged by the real PM2.5 of the next six hours. It was selected "
-        "because a gain from imputing W shows."
+        "ventilation levels (or five bands), judged by the real PM2.5 of the next six hours. "
+        "It was selected because a gain from imputing W shows."
     )
     return Dataset("beijing", about, SOURCE, near, replays, weekly(archive))
 
