@@ -94,13 +94,6 @@ def test_the_constant_input_is_named_not_the_one_of_small_scale():
         made(sample(x, s.y, s.unit))
 
 
-@pytest.mark.parametrize("copy", [lambda x: x[:, 0], lambda x: 2 - 3 * x[:, 1], lambda x: x.sum(1)])
-def test_an_input_that_repeats_others_is_refused(copy):
-    s = draw(np.random.default_rng(39), p=2)
-    with pytest.raises(DataError, match="linearly dependent"):
-        made(sample(np.column_stack([s.x, copy(s.x)]), s.y, s.unit))
-
-
 @pytest.mark.parametrize("noise", ["auto", "rows", "units"])
 def test_one_unit_is_refused(noise):
     s = draw(np.random.default_rng(40), units=1, rows=100)

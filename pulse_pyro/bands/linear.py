@@ -9,6 +9,7 @@ from pulse_pyro.arrays import Bool, Float2
 from pulse_pyro.bands.band import BandFit
 from pulse_pyro.bands.basis import BasisShape, basis_band, basis_critical, fit_basis
 from pulse_pyro.bands.sample import BandMethod, Sample
+from pulse_pyro.bands.span import Span
 from pulse_pyro.errors import DataError
 
 CLOUD = 1000  # contexts the critical value is simulated over
@@ -23,6 +24,8 @@ def linear(
     contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
     what contexts further out than 98 % (``domain``) of the cloud get. Student's t with n - p, or
     units - 1, degrees of freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
+    Inputs that repeat others (lags of a clock) are left out: their part is played by those others.
+    A context where they do not repeat them is outside the domain.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
@@ -37,23 +40,22 @@ def linear(
             f"bands: input {name!r} is constant in the held-out rows; leave it out of the summary."
         )
 
+    span = Span.of(sample.x, mean, sd)
+    repeats = len(span.rest)
+    p -= repeats
+
     def design(x: Float2) -> Float2:
-        return np.concatenate([np.ones((len(x), 1)), (x - mean) / sd], axis=1)
+        return np.concatenate([np.ones((len(x), 1)), span(x)], axis=1)
 
     b = design(sample.x)
-    gram = b.T @ b
-    if np.linalg.cond(gram) > 1e12:
-        raise DataError(
-            f"bands: the {p} inputs {sample.x_names[:4]}... are linearly dependent in the held-out "
-            "rows; leave out those that repeat others."
-        )
-    inner = np.linalg.inv(gram)
+    inner = np.linalg.inv(b.T @ b)
     fit = fit_basis(b, sample.y, sample.unit, (inner,) * sample.y.shape[1], method, p + 1)
     nu = float(n - p - 1 if fit.noise == "rows" else sample.units - 1)
     q = sample.y.shape[1]
     everywhere = np.full(q, scheffe(level, p + 1, q, nu, clustered=fit.noise == "units"))
     far = float(np.quantile(((b @ inner) * b).sum(1), method.domain))
-    made = f"least squares on {p} inputs, "
+    left_out = f" ({repeats} more repeat them)" if repeats else ""
+    made = f"least squares on {p} inputs{left_out}, "
     if method.critical == "scheffe":
         c, mapped = everywhere, everywhere
         made += "Scheffe"
@@ -70,12 +72,12 @@ def linear(
 
     def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
         z = design(x)
-        return x, ((z @ inner) * z).sum(1) <= far, np.zeros_like(x)
+        return x, (((z @ inner) * z).sum(1) <= far) & span.holds(x), np.zeros_like(x)
 
     shape = BasisShape(
         scope, design, reach,
         fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped, everywhere,
-        np.zeros((p, q)),
+        np.zeros((p + repeats, q)),
     )  # fmt: skip
     return basis_band("linear", made, sample, fit, shape, level, c)
 

@@ -1,0 +1,73 @@
+"""Inputs that repeat others: the linear band is that of what they span."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import pulse_pyro as pp
+from pulse_pyro.bands.span import Span
+from tests.band_samples import sample
+from tests.linear_bands import draw, made
+
+COPIES = {
+    "one": lambda x: x[:, 0],
+    "turned": lambda x: 2 - 3 * x[:, 1],
+    "sum": lambda x: x.sum(1),
+    "large": lambda x: 1e6 * (x[:, 0] - x[:, 1]),
+}
+copies = pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+
+
+def with_copy(x, copy):
+    return np.column_stack([x, copy(x)])
+
+
+@copies
+@pytest.mark.parametrize("critical", ["simulate", "scheffe"])
+def test_a_repeated_input_changes_nothing_where_it_repeats(copy, critical):
+    s = draw(np.random.default_rng(39), p=2)
+    plain = made(s, critical=critical).band
+    more = made(sample(with_copy(s.x, copy), s.y, s.unit), critical=critical).band
+    x = np.random.default_rng(1).standard_normal((50, 2))
+    one, two = plain.at(x), more.at(with_copy(x, copy))
+    assert_allclose(two.centre, one.centre, rtol=1e-8)
+    assert_allclose(two.half, one.half, rtol=1e-8)
+    assert (two.inside == one.inside).all()
+    assert "1 more repeat them" in more.made[0]
+
+
+@copies
+def test_a_context_that_breaks_the_repetition_is_outside(copy):
+    s = draw(np.random.default_rng(39), p=2)
+    band = made(sample(with_copy(s.x, copy), s.y, s.unit)).band
+    x = np.tile(s.x.mean(0), (2, 1))
+    both = with_copy(x, copy)
+    both[1, 2] += 0.1 * copy(s.x).std()
+    assert band.at(both).inside.tolist() == [True, False]
+
+
+def test_inputs_that_only_resemble_each_other_are_all_kept():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((200, 2))
+    x = np.column_stack([x, x[:, 0] + 1e-3 * rng.standard_normal(200)])
+    assert Span.of(x, x.mean(0), x.std(0)).kept.tolist() == [0, 1, 2]
+
+
+def test_lags_of_a_clock_can_be_calibrated():
+    rng = np.random.default_rng(3)
+    hour = np.arange(40) * np.pi / 2
+    clock = np.stack([np.sin(hour), np.cos(hour)], -1)
+    other = rng.standard_normal((60, 40, 1))
+    s = np.concatenate([np.broadcast_to(clock, (60, 40, 2)), other], -1)
+    w = s @ np.array([[1.0], [0.5], [2.0]]) + 0.1 * rng.standard_normal((60, 40, 1))
+    units = tuple(f"u{i:02d}" for i in range(60))
+    seen = np.ones((60, 40), bool)
+    history = pp.History(s, w, seen, units, ("sin", "cos", "heat"), ("w",))
+    fit, held = history.split(seed=0)
+    law = pp.linear_lags(3).fit(fit, seed=0)
+    phi = pp.features_from_terms(["w*a"], 2, observed=["sin", "cos", "heat"], missing=["w"])
+    found = pp.calibrate(law, held, phi, seed=0)
+    # sine and cosine at one time give those at all times
+    assert "least squares on 5 inputs (4 more repeat them)" in found.parts[0].band.made[0]
+    assert found.verdict == "pass"
+    assert found.bound.max() < 0.1
