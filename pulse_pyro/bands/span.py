@@ -40,8 +40,8 @@ class Span:
         r, order = qr(z, mode="r", pivoting=True, check_finite=False)
         pivots = np.abs(np.diagonal(r))
         rank = int((pivots > RANK * pivots[0]).sum())
-        kept, rest = np.sort(order[:rank]), np.sort(order[rank:])
-        follow = np.linalg.lstsq(z[:, kept], z[:, rest], rcond=None)[0]
+        kept, rest = (np.sort(part).astype(np.int64) for part in (order[:rank], order[rank:]))
+        follow: Float2 = np.asarray(np.linalg.lstsq(z[:, kept], z[:, rest], rcond=None)[0], float)
         return Span(mean, sd, kept, rest, follow)
 
     def __call__(self, x: Float2) -> Float2:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from pulse_pyro.arrays import Float
-from pulse_pyro.cases.compare import HERE, Imputer, compare
+from pulse_pyro.cases.compare import HERE, Imputer, Way, compare
 from pulse_pyro.cases.result import Comparison
 from pulse_pyro.datasets.beijing import load_beijing
+from pulse_pyro.environments.replay import by_time
 from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.neural import neural_density
@@ -18,7 +19,12 @@ from pulse_pyro.parallel import Engine
 from pulse_pyro.radius import constant
 from pulse_pyro.summary import Identity, Lags, Stack, Window
 
-ALPHA = 0.25
+WAYS = {
+    "alpha 0.25": Way(constant(0.25)),
+    "alpha 0.1": Way(constant(0.1)),
+    "alpha 1": Way(constant(1.0)),
+    "in order of time": Way(constant(0.25), by_time),
+}
 
 
 def mean_seen(values: Float, axis: int) -> Float:
@@ -42,10 +48,8 @@ IMPUTERS = (
 
 def beijing_case(
     folder: str | Path, *, runs: int = 10, seed: int = 0, swapped: bool = False,
-    alpha: float = ALPHA, engine: Engine = HERE,
+    engine: Engine = HERE,
 ) -> Comparison:  # fmt: skip
     """Compare agents on the Beijing data; see ``datasets.beijing`` for what they decide."""
     dataset = load_beijing(folder, swapped=swapped)
-    return compare(
-        dataset, IMPUTERS, PAST, radius=constant(alpha), runs=runs, seed=seed, engine=engine
-    )
+    return compare(dataset, IMPUTERS, PAST, ways=WAYS, runs=runs, seed=seed, engine=engine)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float1, Float3, whole
+from pulse_pyro.arrays import Bool, Float1, Float3, Int, whole
 from pulse_pyro.cases.result import Comparison, LawFacts
 from pulse_pyro.datasets.dataset import Dataset
 from pulse_pyro.environments.replay import Replay, shuffled
@@ -52,6 +53,20 @@ class Imputer:
     adaptive: bool = False
 
 
+class Order(Protocol):
+    """Which round comes when."""
+
+    def __call__(self, rows: Bool, *, seed: int) -> Int:
+        """Return rounds (time,) as positions in the flat grid of rows (unit, time)."""
+
+
+class Way(NamedTuple):
+    """How rounds are played: the radius of every agent, and the order."""
+
+    radius: Radius
+    order: Order = shuffled
+
+
 class Job(NamedTuple):
     """One imputer, or the agents without any, in some of the runs."""
 
@@ -59,13 +74,13 @@ class Job(NamedTuple):
     imputer: Imputer | None
     lags: Summary
     rows: Bool
-    radius: Radius
+    ways: Mapping[str, Way]
     seeds: tuple[int, ...]
 
 
 def compare(
-    dataset: Dataset, imputers: Sequence[Imputer], lags: Summary, *, radius: Radius, runs: int,
-    seed: int = 0, engine: Engine = HERE,
+    dataset: Dataset, imputers: Sequence[Imputer], lags: Summary, *, ways: Mapping[str, Way],
+    runs: int, seed: int = 0, engine: Engine = HERE,
 ) -> Comparison:  # fmt: skip
     """Play every agent on every setting of a data set.
 
@@ -74,7 +89,8 @@ def compare(
     dataset : archive and recorded rounds. imputers : laws fitted on the archive.
     lags : the summary that ``oful_lags``, OFUL on raw lags, sees, and the longest memory of all:
         a round counts if it is complete, for every agent alike.
-    radius : the same for all agents. runs : each in a random order of the rounds of its own.
+    ways : how to play, by name; the first on every setting, the others on the first setting only.
+    runs : each with an order of the rounds of its own.
     engine : where; it changes no figure but the seconds.
 
     Agents: oful (S alone), oful_lags (lags of S, no archive), pulse_<law>, pulse_adaptive, and
@@ -87,22 +103,22 @@ def compare(
     jobs = []
     for each in imputers:
         batches = [(one,) for one in seeds] if each.anew else [seeds]
-        jobs += [Job(dataset, each, lags, rows, radius, batch) for batch in batches]
-    jobs.append(Job(dataset, None, lags, rows, radius, seeds))
+        jobs += [Job(dataset, each, lags, rows, ways, batch) for batch in batches]
+    jobs.append(Job(dataset, None, lags, rows, ways, seeds))
     done = list(bar(in_order(_run, jobs, engine), label=dataset.name, total=len(jobs)))
     parts: dict[str, list[tuple[dict[str, Replayed], LawFacts | None]]] = {}
     for job, found in zip(jobs, done, strict=True):
         parts.setdefault("" if job.imputer is None else job.imputer.name, []).append(found)
     settings = {
         setting: beside([joined([p[setting] for p, _ in each]) for each in parts.values()])
-        for setting in dataset.replays
+        for setting in done[0][0]
     }
     facts = {
         name: LawFacts.over([fact for _, fact in each if fact is not None])
         for name, each in parts.items() if name
     }  # fmt: skip
     return Comparison(
-        dataset.name, dataset.about, dataset.source, settings, facts, repr(radius), seed,
+        dataset.name, dataset.about, dataset.source, settings, facts, seed,
         time.perf_counter() - start,
     )  # fmt: skip
 
@@ -129,26 +145,29 @@ def _run(job: Job) -> tuple[dict[str, Replayed], LawFacts | None]:
             seconds, _explained(made.mean(first.s), first, job.rows), first.history.w_names
         )
     played = {}
-    for setting, replay in job.dataset.replays.items():
+    for k, (setting, replay) in enumerate(job.dataset.replays.items()):
         agents = _agents(job, replay, made)
-        runs = [replay_run(replay, agents, shuffled(job.rows, seed=one)) for one in job.seeds]
-        played[setting] = joined(runs)
+        for j, (name, way) in enumerate(job.ways.items()):
+            if j == 0 or k == 0:
+                played[f"{setting}, {name}"] = _played(job, replay, agents, way)
     return played, facts
+
+
+def _played(job: Job, replay: Replay, agents: Sequence[Agent], way: Way) -> Replayed:
+    ready = [dataclasses.replace(agent, radius=way.radius) for agent in agents]
+    return joined([replay_run(replay, ready, way.order(job.rows, seed=one)) for one in job.seeds])
 
 
 def _agents(job: Job, replay: Replay, law: Any) -> list[Agent]:
     if job.imputer is None:
-        return [oful(replay, radius=job.radius), oful_lags(replay, job.lags, radius=job.radius),
-                oful_full(replay, radius=job.radius)]  # fmt: skip
+        return [oful(replay), oful_lags(replay, job.lags), oful_full(replay)]
     name, seed = job.imputer.name, job.seeds[0]
-    agents = [pulse(replay, law, name=f"pulse_{name}", radius=job.radius, seed=seed)]
+    agents = [pulse(replay, law, name=f"pulse_{name}", seed=seed)]
     if job.imputer.adaptive:
         with warnings.catch_warnings():
             # an ensemble has too few members to judge what its directions leave out
             warnings.simplefilter("ignore", UserWarning)
-            agents.append(
-                pulse_adaptive(replay, law, job.dataset.archive.s, radius=job.radius, seed=seed)
-            )
+            agents.append(pulse_adaptive(replay, law, job.dataset.archive.s, seed=seed))
     return agents
 
 

@@ -41,7 +41,7 @@ class Comparison:
     ----------
     name, about, source : of the data set.
     settings : setting -> what every agent earned. laws : law -> facts about its fit.
-    radius, seed, seconds : how it was played.
+    seed, seconds : of everything.
     """
 
     name: str
@@ -49,7 +49,6 @@ class Comparison:
     source: str
     settings: Mapping[str, Replayed]
     laws: Mapping[str, LawFacts]
-    radius: str
     seed: int
     seconds: float
 
@@ -105,7 +104,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "name": self.name, "about": self.about, "source": self.source, "radius": self.radius,
+            "name": self.name, "about": self.about, "source": self.source,
             "seed": self.seed, "seconds": self.seconds,
             "settings": {
                 name: {

@@ -1,0 +1,110 @@
+"""What held-out pieces of the archive say of each law: diagnostics and D_t."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pulse_pyro.calibration.calibrate import calibrate
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.cases.compare import HERE, Imputer
+from pulse_pyro.datasets.dataset import Dataset, scaled
+from pulse_pyro.diagnostics import diagnose
+from pulse_pyro.errors import PulseError
+from pulse_pyro.parallel import Engine, in_order
+from pulse_pyro.progress import bar
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One law, fitted on half of the archive's pieces and judged on the others.
+
+    law, seconds : which, and how long all of it took.
+    diagnose : verdict of the diagnostics, and the checks that failed, by name.
+    calibrate : verdict of the calibration, or why there is none.
+    root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W.
+    outside : share of online contexts outside the domain.
+    """
+
+    law: str
+    seconds: float
+    diagnose: str
+    failed: tuple[str, ...]
+    calibrate: str
+    root_mean: float
+    root_sup: float
+    outside: float
+
+
+class Job(NamedTuple):
+    """A law to be judged."""
+
+    dataset: Dataset
+    imputer: Imputer
+    seed: int
+
+
+def judge(
+    dataset: Dataset, imputers: Sequence[Imputer], *, seed: int = 0, engine: Engine = HERE
+) -> list[Judged]:
+    """Diagnose and calibrate each law on pieces of the archive it has not seen.
+
+    D_t is that of W itself in units of its sd in the archive, the largest over all W: every
+    feature of the replays is a W or an observed number.
+    """
+    jobs = [Job(dataset, each, seed) for each in imputers]
+    found = bar(in_order(_judge, jobs, engine), label=f"judge {dataset.name}", total=len(jobs))
+    return list(found)
+
+
+def judged_table(judged: Sequence[Judged]) -> DataFrame:
+    """One line per law."""
+    import pandas as pd
+
+    rows = [vars(each) | {"failed": ", ".join(each.failed)} for each in judged]
+    return pd.DataFrame(rows).set_index("law")
+
+
+def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, Calibration]:
+    """Fit on half of the pieces, in units of their sd, and calibrate on the others."""
+    fit, held_out = scaled(dataset.pieces)[0].split(seed=seed)
+    law = imputer.law.fit(fit, seed=seed)
+    features = next(iter(dataset.replays.values())).features
+    return law, calibrate(law, held_out, features, seed=seed)
+
+
+def _judge(job: Job) -> Judged:
+    start = time.perf_counter()
+    fit, held_out = scaled(job.dataset.pieces)[0].split(seed=job.seed)
+    law = job.imputer.law.fit(fit, seed=job.seed)
+    found = diagnose(law, held_out, seed=job.seed)
+    failed = tuple(check.name for check in found.checks if check.verdict == "fail")
+    replay = next(iter(job.dataset.replays.values()))
+    mean = sup = outside = float("nan")
+    try:
+        bound = calibrate(law, held_out, replay.features, seed=job.seed)
+    except PulseError as refusal:  # a finding in itself: the page says why there is no bound
+        said = str(refusal)
+    else:
+        said = bound.verdict
+        worst = bound.error.max((-2, -1))[bound.inside]
+        mean, sup = float(worst.mean()), float(worst.max())
+        rows = replay.complete & np.isfinite(law.summary(replay.s)).all(-1)
+        outside = float(1.0 - bound.inside_at(replay.s)[rows].mean())
+    return Judged(
+        job.imputer.name,
+        time.perf_counter() - start,
+        found.verdict,
+        failed,
+        said,
+        mean,
+        sup,
+        outside,
+    )
