@@ -1,0 +1,1 @@
+"""Whole analyses of data that somebody else recorded, one module each."""
