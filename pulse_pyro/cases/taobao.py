@@ -51,10 +51,11 @@ def run_taobao(
     rounds : at most this many; by default online displays - 20, as published.
     epochs : of the autoencoder.
 
-    Agents, all with constant alpha = 1 and ridge 1, no intercept, on the same candidates: ``oful``
-    sees 16 dimensions; ``oful_wide`` also 16 random ReLU features of them, to tell what more
-    features alone are worth; ``pulse`` also the 16 imputed ones; ``oful_full`` all 32; ``random``
-    sees nothing.
+    Agents, all with constant alpha = 1 and ridge 1, on the same candidates: ``oful`` sees 16
+    dimensions; ``oful_wide`` also 16 random ReLU features of them, to tell what more features
+    alone are worth; ``pulse`` also the 16 imputed ones; ``oful_full`` all 32; ``random`` sees
+    nothing. All have an intercept, since the dimensions are centred and clicks are not; those
+    named ``_paper`` have none, as the paper lists its features.
 
     Not covered: the autoencoder is trained on all displays, online ones included, as published
     (features only, never clicks); clicks are counterfactual, see :func:`play_candidates`.
@@ -93,7 +94,7 @@ def run_taobao(
         s, w = code.values[online, :SEEN], code.values[online, SEEN:]
         agents = agent_features(fitted, s, w, seed=own)
         seconds["law"] += clock.perf_counter() - start
-        left = ((agents["oful_full"] - agents["pulse"]) ** 2).sum()
+        left = ((agents["oful_full_paper"] - agents["pulse_paper"]) ** 2).sum()
         imputed[run] = 1.0 - left / ((w - w.mean(0)) ** 2).sum()
         start = clock.perf_counter()
         picks = play_candidates(
@@ -127,13 +128,19 @@ def _fit(law: str, rows: Float2, seed: int) -> HasMean:
 def agent_features(law: HasMean, s: Float2, w: Float2, *, seed: int) -> dict[str, Float2]:
     """Return what each agent sees of rows s (n, s_dim), w (n, w_dim): agent -> (n, d).
 
-    Only ``oful_full`` is shown w. seed : of the random features of ``oful_wide``.
+    Only ``oful_full`` and ``oful_full_paper`` are shown w. The last three lack an intercept.
+    seed : of the random features of ``oful_wide``.
     """
+    one = np.ones((len(s), 1))
+    pulse, full = np.hstack([s, law.mean(s[:, None])[:, 0]]), np.hstack([s, w])
     return {
-        "oful": s,
-        "oful_wide": np.hstack([s, _random_features(s, w.shape[1], seed)]),
-        "pulse": np.hstack([s, law.mean(s[:, None])[:, 0]]),
-        "oful_full": np.hstack([s, w]),
+        "oful": np.hstack([one, s]),
+        "oful_wide": np.hstack([one, s, _random_features(s, w.shape[1], seed)]),
+        "pulse": np.hstack([one, pulse]),
+        "oful_full": np.hstack([one, full]),
+        "oful_paper": s,
+        "pulse_paper": pulse,
+        "oful_full_paper": full,
     }
 
 

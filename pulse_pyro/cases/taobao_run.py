@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 POINTS = 200  # of a curve that is drawn or written
-BASELINE = "oful"
+BASELINE, PAPER = "oful", "_paper"
 PACKAGES = ("numpy", "numba", "pandas", "torch", "pulse-pyro")
 
 
@@ -88,15 +88,21 @@ class TaobaoRun:
         return at, np.cumsum(self.of(name), axis=1, dtype=np.int64)[:, at - 1] / at
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the cumulative click rate over rounds, with a band of one standard error."""
-        from pulse_pyro.plots import COLOURS, STYLES, axis, tidy
+        """Draw the cumulative click rate over rounds, with a band of one standard error.
+
+        An agent named ``_paper`` has the colour of its namesake, and dots.
+        """
+        from pulse_pyro.plots import COLOURS, axis, tidy
 
         ax = axis(ax)
         runs = self.clicks.shape[1]
-        for i, name in enumerate(self.names):
+        plain = [name for name in self.names if not name.endswith(PAPER)]
+        for name in self.names:
             at, rate = self.curve(name)
+            i = plain.index(name.removesuffix(PAPER))
             mean, colour = rate.mean(0), COLOURS[i % len(COLOURS)]
-            ax.plot(at, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+            style = ":" if name.endswith(PAPER) else "-"
+            ax.plot(at, mean, color=colour, linestyle=style, label=name)
             if runs > 1:
                 se = rate.std(0, ddof=1) / np.sqrt(runs)
                 ax.fill_between(at, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
@@ -132,7 +138,7 @@ class TaobaoRun:
         }
 
     def __repr__(self) -> str:
-        table = self.table[["ctr", "se", "gain_over_oful", "gain_se"]]
+        table = self.table[["ctr", "se", "gain_over_oful", "gain_se"]].rename_axis(None)
         runs, rounds = self.clicks.shape[1:]
         return (
             f"TaobaoRun: highest click rate: {table['ctr'].idxmax()}\n"
