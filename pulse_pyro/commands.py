@@ -95,7 +95,11 @@ def _reproduce(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _taobao(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    ads = verbs.add_parser("taobao", help="click rates on Taobao's ad log, from its original files")
+    ads = verbs.add_parser(
+        "taobao", help="click rates on Taobao's ad log, from its original files",
+        epilog="The files are not part of this package, and it was only ever run on made-up files "
+        "of their schema and size.",
+    )  # fmt: skip
     ads.add_argument("--raw", type=Path, required=True, metavar="DIR",
                      help="folder of raw_sample.csv, ad_feature.csv, user_profile.csv")  # fmt: skip
     ads.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")

@@ -44,6 +44,9 @@ def test_the_result_says_what_was_done(found):
     at, rate = found.curve("pulse")
     assert at[-1] == 300
     np.testing.assert_allclose(rate[:, -1], found.of("pulse").mean(1))
+    written = found.to_json()["curves"]["pulse"]
+    assert written["ctr"][-1] == pytest.approx(found.table.loc["pulse", "ctr"], abs=1e-6)
+    assert written["se"][-1] == pytest.approx(found.table.loc["pulse", "se"], abs=1e-6)
     assert set(found.seconds) == {"read", "autoencoder", "law", "play"}
     assert [line.get_label() for line in found.plot().get_lines()] == list(AGENTS)
     with pytest.raises(PulseError, match="did you mean 'pulse'"):
@@ -58,6 +61,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(raw, found, tmp_pa
     np.testing.assert_array_equal(one.clicks[:, 0], found.clicks[:, 0])  # runs stand alone
     assert one.table["se"].isna().all()
     assert one.to_json()["rows"][0]["se"] is None
+    assert one.to_json()["curves"]["oful"]["se"] is None
     assert (tmp_path / "taobao.svg").read_text() != svg
     other = run_taobao(raw, out=tmp_path, seeds=2, rounds=300, epochs=2, seed=1)
     assert (other.clicks != found.clicks).any()

@@ -104,7 +104,7 @@ class TaobaoRun:
             style = ":" if name.endswith(PAPER) else "-"
             ax.plot(at, mean, color=colour, linestyle=style, label=name)
             if runs > 1:
-                se = rate.std(0, ddof=1) / np.sqrt(runs)
+                se = _se(rate.T)
                 ax.fill_between(at, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
         ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
         title = f"Law {self.law}: mean of {runs} run{'s' * (runs > 1)}, band = 1 standard error"
@@ -113,6 +113,7 @@ class TaobaoRun:
     def to_json(self) -> dict[str, Any]:
         """Plain values: table, curves, counts, settings, versions."""
         curves = {name: self.curve(name) for name in self.names}
+        several = self.clicks.shape[1] > 1
         return {
             "name": "taobao",
             "law": self.law,
@@ -127,7 +128,11 @@ class TaobaoRun:
                 for row in self.table.reset_index().to_dict("records")
             ],
             "curves": {
-                name: {"round": at.tolist(), "ctr": rate.mean(0).round(6).tolist()}
+                name: {
+                    "round": at.tolist(),
+                    "ctr": rate.mean(0).round(6).tolist(),
+                    "se": _se(rate.T).round(6).tolist() if several else None,
+                }
                 for name, (at, rate) in curves.items()
             },
             "seconds": dict(self.seconds),
@@ -154,5 +159,6 @@ class TaobaoRun:
 
 
 def _se(values: Float2) -> Float1:
+    """Return the standard error of each row's mean over its columns, the runs."""
     runs = values.shape[1]
     return values.std(1, ddof=1) / np.sqrt(runs) if runs > 1 else np.full(len(values), np.nan)
