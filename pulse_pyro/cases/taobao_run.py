@@ -148,7 +148,7 @@ class TaobaoRun:
         return (
             f"TaobaoRun: highest click rate: {table['ctr'].idxmax()}\n"
             f"  {self.counts['kept']:,} displays of {sum(self.counts.values()):,}, "
-            f"{self.width} one-hot features, {runs} runs of {rounds:,} rounds\n"
+            f"{self.width} one-hot features, {runs} run{'s' * (runs > 1)} of {rounds:,} rounds\n"
             f"  autoencoder leaves {self.unexplained:.0%} of the variance unexplained; law "
             f"{self.law} explains {self.imputed.mean():.0%} of the unseen part\n"
             + table.to_string(float_format="{:.5f}".format)
