@@ -227,6 +227,19 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(found.report.verdict == "fail")
 
 
+def _taobao(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.cases.taobao import run_taobao
+
+    found = run_taobao(
+        arguments.raw, out=arguments.out, law=arguments.law, seeds=arguments.seeds,
+        rounds=arguments.rounds, epochs=arguments.epochs, seed=arguments.seed,
+    )  # fmt: skip
+    steps = ", ".join(f"{step} {taken:.1f} s" for step, taken in found.seconds.items())
+    print(json.dumps(found.to_json()) if arguments.json else f"{found}\n{steps}")
+    print(f"written: {arguments.out / 'taobao'}.json, .svg", file=sys.stderr)
+    return 0
+
+
 def _completion(arguments: argparse.Namespace) -> int:
     from pulse_pyro.completion import completion
 
@@ -248,7 +261,7 @@ def _print(result: Result) -> None:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": _demo, "models": _models, "new": _new, "check": _check, "run": _run, "fit": _stage,
     "diagnose": _stage, "calibrate": _stage, "simulate": _stage, "report": _report, "plan": _plan,
-    "reproduce": _reproduce, "completion": _completion,
+    "reproduce": _reproduce, "taobao": _taobao, "completion": _completion,
 }  # fmt: skip
 
 if __name__ == "__main__":

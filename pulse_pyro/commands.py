@@ -24,7 +24,7 @@ STAGES = {
 OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("reproduce", "names"): (*NAMES, "all"), ("models", "folder"): ("folder",),
     ("new", "name"): ("folder",), ("check", "file"): ("toml", "py"), ("check", "--data"): ("csv",),
-    ("completion", "shell"): SHELLS,
+    ("completion", "shell"): SHELLS, ("taobao", "--raw"): ("folder",),
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}  # fmt: skip
 CODES = (
     "exit codes: 0 done; 1 done, but a verdict of diagnose or calibrate is fail (verbs diagnose, "
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     _laws(verbs)
     _studies(verbs)
     _reproduce(verbs)
+    _taobao(verbs)
     script = verbs.add_parser("completion", help="print a script that completes commands")
     script.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
     for verb in verbs.choices.values():
@@ -91,3 +92,20 @@ def _reproduce(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     again.add_argument("--address", default=None, help="of a Dask scheduler (starts one without)")
     again.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
     again.add_argument("--seed", type=int, default=0)
+
+
+def _taobao(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ads = verbs.add_parser(
+        "taobao", help="click rates on Taobao's ad log, from its original files",
+        epilog="The files are not part of this package, and it was only ever run on made-up files "
+        "of their schema and size.",
+    )  # fmt: skip
+    ads.add_argument("--raw", type=Path, required=True, metavar="DIR",
+                     help="folder of raw_sample.csv, ad_feature.csv, user_profile.csv")  # fmt: skip
+    ads.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
+    ads.add_argument("--law", choices=("mlp", "neural"), default="mlp",
+                     help="of the unseen half (mlp, as published)")  # fmt: skip
+    ads.add_argument("--seeds", type=int, default=5, help="runs (5)")
+    ads.add_argument("--rounds", type=int, default=None, help="at most (online displays - 20)")
+    ads.add_argument("--epochs", type=int, default=500, help="of the autoencoder (500)")
+    ads.add_argument("--seed", type=int, default=0)
