@@ -92,6 +92,25 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _real(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.parallel import Local
+    from pulse_pyro.real_data import CASES, run_cases, write_cases
+
+    names = list(arguments.names) or ["all"]
+    chosen = list(CASES) if "all" in names else names
+    workers = os.cpu_count() or 1 if arguments.workers is None else arguments.workers
+    arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    cases = run_cases(
+        chosen, arguments.data, runs=arguments.runs, seed=arguments.seed, engine=Local(workers)
+    )
+    page = write_cases(cases, arguments.out)
+    if arguments.json:
+        print(json.dumps([case.to_json() for case in cases]))
+        return 0
+    print(*cases, f"Page: {page}", sep="\n\n")
+    return 0
+
+
 def _engine(arguments: argparse.Namespace) -> Engine:
     from pulse_pyro.parallel import Dask, Local
 
@@ -261,7 +280,7 @@ def _print(result: Result) -> None:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": _demo, "models": _models, "new": _new, "check": _check, "run": _run, "fit": _stage,
     "diagnose": _stage, "calibrate": _stage, "simulate": _stage, "report": _report, "plan": _plan,
-    "reproduce": _reproduce, "taobao": _taobao, "completion": _completion,
+    "reproduce": _reproduce, "real": _real, "taobao": _taobao, "completion": _completion,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ NAMES = (
     "smoothness", "masking", "shift-variance", "shift-rotation", "shift-translation",
     "shift-deformation", "lower-bound",
 )  # fmt: skip
+DATA_SETS = ("beijing", "heartsteps", "oulad", "open-bandit")
 SHELLS = ("bash", "zsh", "fish")
 STAGES = {
     "fit": "fit the law and save it",
@@ -22,7 +23,8 @@ STAGES = {
 }
 # what stands in an argument's place, for shells: words, or "toml", "py", "csv", "folder"
 OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("reproduce", "names"): (*NAMES, "all"), ("models", "folder"): ("folder",),
+    ("reproduce", "names"): (*NAMES, "all"), ("real", "names"): (*DATA_SETS, "all"),
+    ("real", "--data"): ("folder",), ("models", "folder"): ("folder",),
     ("new", "name"): ("folder",), ("check", "file"): ("toml", "py"), ("check", "--data"): ("csv",),
     ("completion", "shell"): SHELLS, ("taobao", "--raw"): ("folder",),
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}  # fmt: skip
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     _laws(verbs)
     _studies(verbs)
     _reproduce(verbs)
+    _real(verbs)
     _taobao(verbs)
     script = verbs.add_parser("completion", help="print a script that completes commands")
     script.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
@@ -92,6 +95,20 @@ def _reproduce(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     again.add_argument("--address", default=None, help="of a Dask scheduler (starts one without)")
     again.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
     again.add_argument("--seed", type=int, default=0)
+
+
+def _real(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    real = verbs.add_parser(
+        "real", help="agents on real data sets: gains and null results",
+        epilog="names: " + ", ".join(DATA_SETS) + ". The data are not part of this package.",
+    )  # fmt: skip
+    real.add_argument("names", nargs="*", metavar="NAME", help="data sets, or all (the default)")
+    real.add_argument("--data", type=Path, required=True, metavar="DIR",
+                      help="folder that holds a folder for each data set")  # fmt: skip
+    real.add_argument("--runs", type=int, default=10, help="orders of the rounds (10)")
+    real.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
+    real.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
+    real.add_argument("--seed", type=int, default=0)
 
 
 def _taobao(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

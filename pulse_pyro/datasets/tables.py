@@ -50,7 +50,7 @@ def read_pieces(file: Path, columns: Mapping[str, Kind], rows: int) -> Iterator[
         raise DataError(f"{file} has a header but no rows.")
 
 
-def read_table(file: Path, columns: Mapping[str, Kind], rows: int) -> DataFrame:
+def read_whole(file: Path, columns: Mapping[str, Kind], rows: int) -> DataFrame:
     """Read these columns of a whole file, piece by piece; see :func:`read_pieces`."""
     import pandas as pd
 

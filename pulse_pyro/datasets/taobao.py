@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pulse_pyro.arrays import Float1, whole
-from pulse_pyro.datasets.tables import Kind, keys, read_pieces, read_table
+from pulse_pyro.datasets.tables import Kind, keys, read_pieces, read_whole
 from pulse_pyro.errors import DataError
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def read_taobao(
                 f"taobao: {home / name} does not exist; the folder must hold the original "
                 f"{LOG}, {ADS} and {USERS}."
             )
-    users = read_table(home / USERS, USER_COLUMNS, piece)
-    ads = read_table(home / ADS, AD_COLUMNS, piece)
+    users = read_whole(home / USERS, USER_COLUMNS, piece)
+    ads = read_whole(home / ADS, AD_COLUMNS, piece)
     user_ids, ad_ids = keys(users["userid"], home / USERS), keys(ads["adgroup_id"], home / ADS)
     # position -1, of an id that is not there, is the last entry
     user_fate = np.append(_user_fates(users, segments), np.uint8(NO_PROFILE))

@@ -1,0 +1,149 @@
+"""What a data set showed, ready for a page: findings with a verdict, a table, maybe a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulse_pyro.cases.judge import Judged, judged_table
+from pulse_pyro.cases.result import Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+READING = (
+    "Each dot is an agent's mean utility a round. Blue agents impute W, orange ones leave it out, "
+    "black sees it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One question put to a data set.
+
+    verdict : the answer in a sentence. table : the figures behind it, as they are printed.
+    plain : the same as plain values, for JSON. figure, reading : a picture and what it shows.
+    more : further tables, each with a sentence before it.
+    """
+
+    title: str
+    verdict: str
+    table: DataFrame
+    plain: Mapping[str, Any]
+    figure: Callable[[], Axes] | None = None
+    reading: str = ""
+    more: tuple[tuple[str, DataFrame], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """All findings of a data set. about, source : what it is, whom to cite. seconds : of work."""
+
+    name: str
+    about: str
+    source: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as printed by ``real --json``."""
+        return {
+            "name": self.name, "about": self.about, "source": self.source, "seconds": self.seconds,
+            "findings": [
+                {"title": each.title, "verdict": each.verdict, **each.plain}
+                for each in self.findings
+            ],
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        lines = [f"  {each.title}: {each.verdict}" for each in self.findings[:11]]
+        return "\n".join([f"{self.name} ({self.seconds:.0f} s)", *lines])
+
+
+def setting_finding(comparison: Comparison, setting: str, title: str) -> Finding:
+    """Return what one setting showed, agent by agent."""
+    played = comparison.settings[setting]
+    text = (
+        f"{comparison.verdict(setting)} {played.earned.shape[2]:,} rounds, {played.runs} runs; "
+        f"best single arm {played.fixed:.4g}, best arm in every round {played.best:.4g}."
+    )
+    plain = {
+        "setting": setting, "rounds": int(played.earned.shape[2]), "runs": played.runs,
+        "best_single_arm": played.fixed, "best_arm": played.best,
+        "rows": comparison.table(setting).reset_index().to_dict("records"),
+    }  # fmt: skip
+    more = (
+        ("Share of the variance of each W that each law explains online.", _shares(comparison)),
+    )
+    return Finding(title, text, shown(comparison, setting), plain, played.plot, READING, more)
+
+
+def shown(comparison: Comparison, setting: str) -> DataFrame:
+    """Return the table of a setting as it is printed: an agent a line, best first."""
+    import pandas as pd
+
+    table = comparison.table(setting).sort_values("utility", ascending=False)
+    rows = [
+        {
+            "agent": name,
+            "utility (se)": f"{row['utility']:.4f} ({row['se']:.4f})",
+            "gap closed (se)": f"{row['closed']:.0%} ({row['closed_se']:.0%})",
+            "over raw lags (se; over blocks)": f"{row['over_lags']:+.4f} "
+            f"({row['over_lags_se']:.4f}; {row['over_lags_block_se']:.4f})",
+            "fit, s": "" if np.isnan(row["fit_seconds"]) else f"{row['fit_seconds']:.1f}",
+        }
+        for name, row in table.iterrows()
+    ]
+    return pd.DataFrame(rows)
+
+
+def ways_finding(comparison: Comparison, settings: Sequence[str], title: str) -> Finding:
+    """Return how much each agent earns if the rounds are played in other ways."""
+    import pandas as pd
+
+    tables = {name: comparison.settings[name].table for name in settings}
+    names = comparison.settings[settings[0]].names
+    wide = pd.DataFrame(
+        {
+            way: {n: f"{t['utility'][n]:.4f} ({t['se'][n]:.4f})" for n in names}
+            for way, t in tables.items()
+        }
+    ).rename_axis("agent")
+    best = {name: comparison.best(name) for name in settings}
+    ahead = {name: comparison.settings[name].contrast(best[name], "oful_lags") for name in settings}
+    text = "; ".join(
+        f"{name}: {best[name]} is {gain.difference:+.4f} from raw lags (se {gain.se:.4f}, over "
+        f"blocks {gain.block_se:.4f})"
+        for name, gain in ahead.items()
+    )
+    plain = {"utility": {name: t["utility"].to_dict() for name, t in tables.items()}}
+    return Finding(title, text + ".", wide.reset_index(), plain)
+
+
+def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
+    """Return what held-out pieces of the archive said of the laws."""
+    table = judged_table(judged)
+    failed = [each for each in judged if "fail" in (each.diagnose, each.calibrate)]
+    known = [each for each in judged if np.isfinite(each.root_mean)]
+    text = f"{len(failed)} of {len(judged)} laws fail a check on held-out pieces of the archive."
+    if known:
+        low = min(known, key=lambda each: each.root_mean)
+        text += (
+            f" The smallest mean sqrt(D_t), of {low.law}, is {low.root_mean:.2f} sds of W "
+            f"(largest {low.root_sup:.2f}); {low.outside:.1%} of online contexts lie outside."
+        )
+    if any(each.calibrate == "fail" for each in judged):
+        text += " A bound whose check fails does not hold, and no policy here relies on it."
+    printed = table.reset_index().rename(
+        columns={"root_mean": "mean sqrt(D_t)", "root_sup": "largest", "outside": "outside online"}
+    )
+    return Finding(title, text, printed, {"rows": table.reset_index().to_dict("records")})
+
+
+def _shares(comparison: Comparison) -> DataFrame:
+    table: DataFrame = comparison.explained.map("{:.2f}".format).reset_index()
+    return table
