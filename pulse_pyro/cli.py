@@ -10,6 +10,7 @@ import time as clock
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pulse_pyro.cli_data import export, real, taobao
 from pulse_pyro.commands import NAMES, parser
 from pulse_pyro.errors import PulseError, SettingError, nearest
 
@@ -89,25 +90,6 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     for result in results:
         _print(result)
     print(f"{verdict_of(results)}\nPage: {page} ({clock.perf_counter() - start:.0f} s)")
-    return 0
-
-
-def _real(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.parallel import Local
-    from pulse_pyro.real_data import CASES, run_cases, write_cases
-
-    names = list(arguments.names) or ["all"]
-    chosen = list(CASES) if "all" in names else names
-    workers = os.cpu_count() or 1 if arguments.workers is None else arguments.workers
-    arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    cases = run_cases(
-        chosen, arguments.data, runs=arguments.runs, seed=arguments.seed, engine=Local(workers)
-    )
-    page = write_cases(cases, arguments.out)
-    if arguments.json:
-        print(json.dumps([case.to_json() for case in cases]))
-        return 0
-    print(*cases, f"Page: {page}", sep="\n\n")
     return 0
 
 
@@ -246,19 +228,6 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(found.report.verdict == "fail")
 
 
-def _taobao(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.cases.taobao import run_taobao
-
-    found = run_taobao(
-        arguments.raw, out=arguments.out, law=arguments.law, seeds=arguments.seeds,
-        rounds=arguments.rounds, epochs=arguments.epochs, seed=arguments.seed,
-    )  # fmt: skip
-    steps = ", ".join(f"{step} {taken:.1f} s" for step, taken in found.seconds.items())
-    print(json.dumps(found.to_json()) if arguments.json else f"{found}\n{steps}")
-    print(f"written: {arguments.out / 'taobao'}.json, .svg", file=sys.stderr)
-    return 0
-
-
 def _completion(arguments: argparse.Namespace) -> int:
     from pulse_pyro.completion import completion
 
@@ -280,7 +249,8 @@ def _print(result: Result) -> None:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": _demo, "models": _models, "new": _new, "check": _check, "run": _run, "fit": _stage,
     "diagnose": _stage, "calibrate": _stage, "simulate": _stage, "report": _report, "plan": _plan,
-    "reproduce": _reproduce, "real": _real, "taobao": _taobao, "completion": _completion,
+    "reproduce": _reproduce, "real": real, "export": export, "taobao": taobao,
+    "completion": _completion,
 }  # fmt: skip
 
 if __name__ == "__main__":

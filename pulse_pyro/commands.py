@@ -13,6 +13,7 @@ NAMES = (
     "shift-deformation", "lower-bound",
 )  # fmt: skip
 DATA_SETS = ("beijing", "heartsteps", "oulad", "open-bandit")
+ARCHIVES = DATA_SETS[:3]  # the last has no W
 SHELLS = ("bash", "zsh", "fish")
 STAGES = {
     "fit": "fit the law and save it",
@@ -24,7 +25,9 @@ STAGES = {
 # what stands in an argument's place, for shells: words, or "toml", "py", "csv", "folder"
 OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("reproduce", "names"): (*NAMES, "all"), ("real", "names"): (*DATA_SETS, "all"),
-    ("real", "--data"): ("folder",), ("models", "folder"): ("folder",),
+    ("real", "--data"): ("folder",), ("export", "name"): ARCHIVES,
+    ("export", "--data"): ("folder",), ("export", "--out"): ("csv",),
+    ("models", "folder"): ("folder",),
     ("new", "name"): ("folder",), ("check", "file"): ("toml", "py"), ("check", "--data"): ("csv",),
     ("completion", "shell"): SHELLS, ("taobao", "--raw"): ("folder",),
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}  # fmt: skip
@@ -49,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _studies(verbs)
     _reproduce(verbs)
     _real(verbs)
+    _export(verbs)
     _taobao(verbs)
     script = verbs.add_parser("completion", help="print a script that completes commands")
     script.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
@@ -109,6 +113,17 @@ def _real(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     real.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
     real.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
     real.add_argument("--seed", type=int, default=0)
+
+
+def _export(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    out = verbs.add_parser(
+        "export", help="write the archive of a data set as the table of a study",
+        epilog="names: " + ", ".join(ARCHIVES) + "; studies of them: notebooks/studies.",
+    )  # fmt: skip
+    out.add_argument("name", metavar="NAME", help="of the data set")
+    out.add_argument("--data", type=Path, required=True, metavar="DIR",
+                     help="folder that holds a folder for each data set")  # fmt: skip
+    out.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="file to write")
 
 
 def _taobao(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

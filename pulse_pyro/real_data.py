@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pulse_pyro.arrays import whole
 from pulse_pyro.cases.beijing import beijing_case
 from pulse_pyro.cases.case import Case, Finding
+from pulse_pyro.datasets.beijing import load_beijing
 from pulse_pyro.errors import DataError, SettingError, nearest
 from pulse_pyro.files import write_whole
+from pulse_pyro.history import History
 from pulse_pyro.parallel import Engine
 from pulse_pyro.report import Section, figure_svg, write_report
 
@@ -19,14 +22,25 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """A data set: the folder it is unpacked to, and what is asked of it."""
+    """A data set: the folder it is unpacked to, what is asked of it, and its archive, if any."""
 
     folder: str
     run: Callable[..., Case]
+    archive: Callable[[Path], History] | None = None
+
+    def inside(self, data: str | Path) -> Path:
+        """Return its folder, or say that it is not there."""
+        home = Path(data) / self.folder
+        if not home.is_dir():
+            raise DataError(
+                f"{home} is not a folder; data sets are not part of the package: --data must name "
+                f"the folder that holds {self.folder}."
+            )
+        return home
 
 
 CASES: dict[str, Known] = {
-    "beijing": Known("beijing_multisite", beijing_case),
+    "beijing": Known("beijing_multisite", beijing_case, lambda home: load_beijing(home).pieces),
 }
 
 
@@ -37,19 +51,32 @@ def run_cases(
 
     All folders are looked for before anything is run. runs : orders of rounds, at least 2.
     """
-    for name in names:
-        if name not in CASES:
-            raise SettingError(f"real: there is no data set {name!r}{nearest(name, CASES)}")
-        home = Path(data) / CASES[name].folder
-        if not home.is_dir():
-            raise DataError(
-                f"real: {home} is not a folder; data sets are not part of the package: --data must "
-                f"name the folder that holds {CASES[name].folder}."
-            )
+    whole(runs, "real: runs", 2)
+    homes = [_known(name, "real").inside(data) for name in names]
     return [
-        CASES[name].run(Path(data) / CASES[name].folder, runs=runs, seed=seed, engine=engine)
-        for name in names
+        CASES[name].run(home, runs=runs, seed=seed, engine=engine)
+        for name, home in zip(names, homes, strict=True)
     ]
+
+
+def export_archive(name: str, data: str | Path, out: str | Path) -> History:
+    """Write the archive of a data set as CSV, in units that may count as independent.
+
+    Columns: unit, time, then S and W in their own units of measurement. Written whole or not at
+    all. Studies of such files stand in notebooks/studies.
+    """
+    known = _known(name, "export")
+    if known.archive is None:
+        raise SettingError(f"export: {name} has logged decisions, but no archive with S and W.")
+    found = known.archive(known.inside(data))
+    write_whole(out, found.to_frame().to_csv(index=False))
+    return found
+
+
+def _known(name: str, verb: str) -> Known:
+    if name not in CASES:
+        raise SettingError(f"{verb}: there is no data set {name!r}{nearest(name, CASES)}")
+    return CASES[name]
 
 
 def write_cases(cases: Sequence[Case], out: str | Path) -> Path:

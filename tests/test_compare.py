@@ -119,7 +119,7 @@ def test_findings_are_plain_and_pictured(made, found):
     two = ways_finding(found, ["plain, small", "plain, late"], "Ways")
     three = judged_finding(judge(made, LAWS), "Judged")
     case = Case("made up", "about", "nobody", (one, two, three), 1.0)
-    text = json.dumps(case.to_json())
+    text = json.dumps(case.to_json(), allow_nan=False)
     assert "over_lags_block_se" in text
     assert one.table["agent"][0] == found.settings["plain, small"].table["utility"].idxmax()
     assert "1 of 2 laws fail" in three.verdict

@@ -24,7 +24,7 @@ ROWS = (
     ("cases",),
     ("plots", "replay_plots", "figures", "diagnostic_plots", "report"),
     ("stages",),
-    ("demo", "reproduction", "real_data", "commands", "completion", "cli"),
+    ("demo", "reproduction", "real_data", "commands", "completion", "cli", "cli_data"),
 )
 ROW_OF = {name: i for i, row in enumerate(ROWS) for name in row}
 HEAVY = {"torch", "pyro"}

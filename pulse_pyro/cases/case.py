@@ -74,7 +74,7 @@ def setting_finding(comparison: Comparison, setting: str, title: str) -> Finding
     plain = {
         "setting": setting, "rounds": int(played.earned.shape[2]), "runs": played.runs,
         "best_single_arm": played.fixed, "best_arm": played.best,
-        "rows": comparison.table(setting).reset_index().to_dict("records"),
+        "rows": plain_rows(comparison.table(setting).reset_index()),
     }  # fmt: skip
     more = (
         ("Share of the variance of each W that each law explains online.", _shares(comparison)),
@@ -141,7 +141,13 @@ def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
     printed = table.reset_index().rename(
         columns={"root_mean": "mean sqrt(D_t)", "root_sup": "largest", "outside": "outside online"}
     )
-    return Finding(title, text, printed, {"rows": table.reset_index().to_dict("records")})
+    return Finding(title, text, printed, {"rows": plain_rows(table.reset_index())})
+
+
+def plain_rows(table: DataFrame) -> list[dict[str, Any]]:
+    """Return the lines of a table as plain values; None where there is none, as JSON has no NaN."""
+    found: list[dict[str, Any]] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return found
 
 
 def _shares(comparison: Comparison) -> DataFrame:

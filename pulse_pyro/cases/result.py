@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -100,25 +100,6 @@ class Comparison:
             f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} "
             "over blocks of the data)."
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "name": self.name, "about": self.about, "source": self.source,
-            "seed": self.seed, "seconds": self.seconds,
-            "settings": {
-                name: {
-                    "verdict": self.verdict(name), "rounds": int(played.earned.shape[2]),
-                    "runs": played.runs, "best_single_arm": played.fixed, "best_arm": played.best,
-                    "rows": self.table(name).reset_index().to_dict("records"),
-                }
-                for name, played in self.settings.items()
-            },
-            "explained": {
-                name: dict(zip(fact.w_names, map(float, fact.explained), strict=True))
-                for name, fact in self.laws.items()
-            },
-        }  # fmt: skip
 
     def __repr__(self) -> str:
         return "\n".join(self.verdict(name) for name in self.settings)
