@@ -146,8 +146,8 @@ def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
 
 def plain_rows(table: DataFrame) -> list[dict[str, Any]]:
     """Return the lines of a table as plain values; None where there is none, as JSON has no NaN."""
-    found: list[dict[str, Any]] = table.astype(object).where(table.notna(), None).to_dict("records")
-    return found
+    known = table.astype(object).where(table.notna(), None)
+    return [{str(name): row[name] for name in table} for row in known.to_dict("records")]
 
 
 def _shares(comparison: Comparison) -> DataFrame:
