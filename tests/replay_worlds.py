@@ -4,7 +4,7 @@ import numpy as np
 
 import pulse_pyro as pp
 from pulse_pyro.datasets.arms import line_per_arm
-from pulse_pyro.datasets.dataset import Dataset
+from pulse_pyro.datasets.dataset import Dataset, Scale
 from pulse_pyro.environments.replay import Replay
 
 
@@ -34,6 +34,7 @@ def replay(units=6, length=60, seed=1):
 
 def dataset(units=40, length=30):
     archive = history(units, length, 0)
+    plain = Scale(*(np.full(k, v) for k in (2, 1) for v in (0.0, 1.0)))
     two = {"plain": replay(), "doubled": replay()}
     two["doubled"] = Replay(two["plain"].history, 2 * two["plain"].utility, two["plain"].features)
-    return Dataset("made up", "W decides.", "nobody", archive, two, archive)
+    return Dataset("made up", "W decides.", "nobody", archive, two, archive, plain)

@@ -13,7 +13,7 @@ from pulse_pyro.datasets.beijing import (
     ventilation_utility,
     weekly,
 )
-from pulse_pyro.datasets.dataset import scaled
+from pulse_pyro.datasets.dataset import scale_of
 from pulse_pyro.errors import DataError
 from tests import beijing_files
 from tests.real_data import real_folder
@@ -125,7 +125,7 @@ def test_a_column_never_recorded_in_the_archive_is_refused(made):
     w = np.array(history.w)
     w[..., 2] = np.nan
     with pytest.raises(DataError, match="'log_NO2' has fewer than two values"):
-        scaled(pp.History(history.s, w, history.seen, history.units, history.s_names, W))
+        scale_of(pp.History(history.s, w, history.seen, history.units, history.s_names, W))
 
 
 def test_the_real_file_has_the_stated_rows():

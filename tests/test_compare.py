@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import pulse_pyro as pp
 from pulse_pyro.cases.case import Case, judged_finding, setting_finding, ways_finding
 from pulse_pyro.cases.compare import Imputer, Way, compare
-from pulse_pyro.cases.judge import judge
+from pulse_pyro.cases.judge import _failed, judge
 from pulse_pyro.environments.replay import by_time
 from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.parallel import Local
@@ -99,16 +99,23 @@ def test_lags_longer_than_the_rounds_are_refused(made):
 def test_a_right_law_passes_and_a_short_one_fails(made):
     right, short = judge(made, LAWS)
     assert (right.law, right.diagnose, right.calibrate) == ("line", "pass", "pass")
-    assert right.failed == ()
+    assert right.failed == ""
     assert 0 < right.root_mean < right.root_sup < 0.3
     assert 0 <= right.outside < 0.2
-    assert short.calibrate == "fail"  # its summary leaves out what S_{t-1} tells
+    assert short.calibrate == "fail"
+    assert short.failed == "lack of fit"  # its summary leaves out what S_{t-1} tells
+
+
+def test_checks_that_fail_are_counted_by_kind():
+    names = ["serial w 1", "serial w2", "lack of fit", "trend w2"]
+    assert _failed(names, ["w 1", "w2"]) == "serial (2 W), lack of fit, trend (1 W)"
+    assert _failed([], ["w 1"]) == ""
 
 
 def test_a_law_nothing_can_bound_says_why(made):
     few = pp.History(*(v[:, :8] for v in (made.pieces.s, made.pieces.w, made.pieces.seen)),
                      made.pieces.units, made.pieces.s_names, made.pieces.w_names)  # fmt: skip
-    small = type(made)("few", "", "", made.archive, made.replays, few.take(range(4)))
+    small = type(made)("few", "", "", made.archive, made.replays, few.take(range(4)), made.scale)
     (only,) = judge(small, LAWS[:1])
     assert "held-out" in only.calibrate
     assert np.isnan(only.root_mean)

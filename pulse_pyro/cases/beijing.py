@@ -11,7 +11,7 @@ from pulse_pyro.arrays import Float
 from pulse_pyro.cases.case import Case, judged_finding, setting_finding, ways_finding
 from pulse_pyro.cases.compare import HERE, Imputer, Way, compare
 from pulse_pyro.cases.judge import judge
-from pulse_pyro.datasets.beijing import load_beijing
+from pulse_pyro.datasets.beijing import WEATHER, load_beijing
 from pulse_pyro.environments.replay import by_time
 from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
@@ -30,17 +30,22 @@ WAYS = {
 }
 
 
-def mean_seen(values: Float, axis: int) -> Float:
-    """Return the mean of what was seen; NaN where nothing was."""
+def mean_weather(values: Float, axis: int) -> Float:
+    """Return the mean of what was seen of the weather, NaN where nothing was; the clock as it is.
+
+    Means of a clock over whole days are zero up to rounding, which must not pass for a signal.
+    """
     known = np.isfinite(values)
     count = known.sum(axis)
     total = np.where(known, values, 0.0).sum(axis)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    mean[..., len(WEATHER) :] = np.take(values, -1, axis)[..., len(WEATHER) :]
+    return mean
 
 
 # half a day in full, then means over one, three and seven days
-PAST = Stack(Lags(3), Window(4, mean_seen), Window(12, mean_seen), Window(28, mean_seen))
-DAY = Stack(Identity(), Window(4, mean_seen))
+PAST = Stack(Lags(3), Window(4, mean_weather), Window(12, mean_weather), Window(28, mean_weather))
+DAY = Stack(Identity(), Window(4, mean_weather))
 IMPUTERS = (
     Imputer("linear", linear_lags(PAST)),
     Imputer("gp", gaussian_process(DAY, basis=10)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from pulse_pyro.calibration.calibrate import calibrate
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.cases.compare import HERE, Imputer
-from pulse_pyro.datasets.dataset import Dataset, scaled
+from pulse_pyro.datasets.dataset import Dataset
 from pulse_pyro.diagnostics import diagnose
 from pulse_pyro.errors import PulseError
 from pulse_pyro.parallel import Engine, in_order
@@ -27,8 +28,8 @@ class Judged:
     """One law, fitted on half of the archive's pieces and judged on the others.
 
     law, seconds : which, and how long all of it took.
-    diagnose : verdict of the diagnostics, and the checks that failed, by name.
-    calibrate : verdict of the calibration, or why there is none.
+    diagnose : verdict of the diagnostics. calibrate : that of the calibration, or why there is none.
+    failed : checks of either that failed, by kind, and of how many W.
     root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W.
     outside : share of online contexts outside the domain.
     """
@@ -36,8 +37,8 @@ class Judged:
     law: str
     seconds: float
     diagnose: str
-    failed: tuple[str, ...]
     calibrate: str
+    failed: str
     root_mean: float
     root_sup: float
     outside: float
@@ -68,13 +69,12 @@ def judged_table(judged: Sequence[Judged]) -> DataFrame:
     """One line per law."""
     import pandas as pd
 
-    rows = [vars(each) | {"failed": ", ".join(each.failed)} for each in judged]
-    return pd.DataFrame(rows).set_index("law")
+    return pd.DataFrame([vars(each) for each in judged]).set_index("law")
 
 
 def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, Calibration]:
     """Fit on half of the pieces, in units of their sd, and calibrate on the others."""
-    fit, held_out = scaled(dataset.pieces)[0].split(seed=seed)
+    fit, held_out = dataset.scale(dataset.pieces).split(seed=seed)
     law = imputer.law.fit(fit, seed=seed)
     features = next(iter(dataset.replays.values())).features
     return law, calibrate(law, held_out, features, seed=seed)
@@ -82,10 +82,10 @@ def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, C
 
 def _judge(job: Job) -> Judged:
     start = time.perf_counter()
-    fit, held_out = scaled(job.dataset.pieces)[0].split(seed=job.seed)
+    fit, held_out = job.dataset.scale(job.dataset.pieces).split(seed=job.seed)
     law = job.imputer.law.fit(fit, seed=job.seed)
     found = diagnose(law, held_out, seed=job.seed)
-    failed = tuple(check.name for check in found.checks if check.verdict == "fail")
+    checks = list(found.checks)
     replay = next(iter(job.dataset.replays.values()))
     mean = sup = outside = float("nan")
     try:
@@ -94,17 +94,20 @@ def _judge(job: Job) -> Judged:
         said = str(refusal)
     else:
         said = bound.verdict
+        checks += bound.checks
         worst = bound.error.max((-2, -1))[bound.inside]
         mean, sup = float(worst.mean()), float(worst.max())
         rows = replay.complete & np.isfinite(law.summary(replay.s)).all(-1)
         outside = float(1.0 - bound.inside_at(replay.s)[rows].mean())
-    return Judged(
-        job.imputer.name,
-        time.perf_counter() - start,
-        found.verdict,
-        failed,
-        said,
-        mean,
-        sup,
-        outside,
-    )
+    failed = _failed([each.name for each in checks if each.verdict == "fail"], held_out.w_names)
+    seconds = time.perf_counter() - start
+    return Judged(job.imputer.name, seconds, found.verdict, said, failed, mean, sup, outside)
+
+
+def _failed(names: Sequence[str], w_names: Sequence[str]) -> str:
+    """Return the kinds of checks among these names; one that is asked of each W with a count."""
+    of_w = {f"{kind} {w}": kind for kind in {n.split(" ")[0] for n in names} for w in w_names}
+    kinds = Counter(of_w.get(name, name) for name in names)
+    each = set(of_w.values())
+    return ", ".join(f"{kind} ({n} W)" if kind in each and kind not in names else kind
+                     for kind, n in kinds.items())  # fmt: skip

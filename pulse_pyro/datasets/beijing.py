@@ -28,7 +28,7 @@ import numpy as np
 
 from pulse_pyro.arrays import Float1, Float2, Float3
 from pulse_pyro.datasets.arms import line_per_arm
-from pulse_pyro.datasets.dataset import Dataset, read_table, scaled
+from pulse_pyro.datasets.dataset import Dataset, read_table, scale_of
 from pulse_pyro.environments.replay import Replay
 from pulse_pyro.errors import DataError
 from pulse_pyro.history import History
@@ -74,7 +74,8 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
     outcome = History.from_frame(
         late, unit="station", time="time", observed=["hour"], missing=[OUTCOME]
     ).w[..., 0]
-    near, far = scaled(archive, _history(late))
+    scale = scale_of(archive)
+    far = scale(_history(late))
     week = np.broadcast_to(np.arange(far.seen.shape[1]) // (7 * A_DAY), far.seen.shape)
     replays = {
         "ventilation": Replay(far, ventilation_utility(outcome), line_per_arm(far, 3), week),
@@ -86,7 +87,7 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
         "ventilation levels (or five bands), judged by the real PM2.5 of the next six hours. "
         "It was selected because a gain from imputing W shows."
     )
-    return Dataset("beijing", about, SOURCE, near, replays, weekly(archive))
+    return Dataset("beijing", about, SOURCE, scale(archive), replays, weekly(archive), scale)
 
 
 def ventilation_utility(outcome: Float2) -> Float3:

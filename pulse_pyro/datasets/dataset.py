@@ -5,16 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pulse_pyro.arrays import Float1
 from pulse_pyro.environments.replay import Replay
 from pulse_pyro.errors import DataError, nearest
 from pulse_pyro.history import History
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+class Scale(NamedTuple):
+    """Mean and sd of every column: s_mean, s_sd (s_dim,), w_mean, w_sd (w_dim,).
+
+    One ridge suits every feature in these units, and errors of several W can be read side by side.
+    """
+
+    s_mean: Float1
+    s_sd: Float1
+    w_mean: Float1
+    w_sd: Float1
+
+    def __call__(self, history: History) -> History:
+        """Return a history in these units."""
+        s, w = (history.s - self.s_mean) / self.s_sd, (history.w - self.w_mean) / self.w_sd
+        return replace(history, s=s, w=w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +44,11 @@ class Dataset:
     name : of the data set.
     about : what S, W, the arms and the utility are, how rows were chosen, and why it is here.
     source : whom to cite, and the licence.
-    archive : what laws are fitted on; S and W in units of the archive's own mean and sd.
+    archive : what laws are fitted on, in the units of ``scale``.
     replays : setting -> recorded rounds of other units, in the same units.
     pieces : the archive as units that may count as independent of each other, in the original
-        units of S and W: what ``diagnose``, ``calibrate`` and a study file want.
+        units of S and W: what a study file wants, and, scaled, ``diagnose`` and ``calibrate``.
+    scale : mean and sd of every column of the archive.
     """
 
     name: str
@@ -38,6 +57,7 @@ class Dataset:
     archive: History
     replays: Mapping[str, Replay]
     pieces: History
+    scale: Scale
 
     def __repr__(self) -> str:
         rounds = {name: int(each.complete.sum()) for name, each in self.replays.items()}
@@ -70,11 +90,10 @@ def read_table(folder: str | Path, stem: str, columns: Sequence[str]) -> DataFra
     return frame
 
 
-def scaled(archive: History, *others: History) -> list[History]:
-    """Return histories with every column in units of the archive's mean and sd.
+def scale_of(archive: History) -> Scale:
+    """Return the mean and sd of every column of an archive.
 
-    One ridge then suits every feature, and errors of several W can be read side by side. A column
-    that is constant in the archive, or never recorded, is refused.
+    A column that is constant in the archive, or hardly recorded, is refused.
     """
     moments = []
     for kind, names in (("s", archive.s_names), ("w", archive.w_names)):
@@ -88,9 +107,5 @@ def scaled(archive: History, *others: History) -> list[History]:
         if flat.any():
             at = int(np.flatnonzero(flat)[0])
             raise DataError(f"column {names[at]!r} is constant in the archive; leave it out.")
-        moments.append((mean, sd))
-    (s_mean, s_sd), (w_mean, w_sd) = moments
-    return [
-        replace(each, s=(each.s - s_mean) / s_sd, w=(each.w - w_mean) / w_sd)
-        for each in (archive, *others)
-    ]
+        moments += [mean, sd]
+    return Scale(*moments)
