@@ -28,7 +28,7 @@ class Judged:
     """One law, fitted on half of the archive's pieces and judged on the others.
 
     law, seconds : which, and how long all of it took.
-    diagnose : verdict of the diagnostics. calibrate : that of the calibration, or why there is none.
+    diagnose : verdict of the diagnostics. calibrate : of the calibration, or why there is none.
     failed : checks of either that failed, by kind, and of how many W.
     root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W.
     outside : share of online contexts outside the domain.
