@@ -24,7 +24,8 @@ from pulse_pyro.summary import Identity
 
 ALPHA = 0.25
 NOW = Identity()  # rows at which people were not available are gaps: lags would lose most rounds
-# No gaussian_process: half of S is 0/1, where a smooth curve has no amplitude that could be found.
+# No gaussian_process: half of S is 0/1, which leaves a smooth curve's amplitude open, and its fit
+# breaks down on proposals of huge ones.
 # No state_space: S is clock, calendar and weather, and W is told by the present alone.
 IMPUTERS = (
     Imputer("linear", linear_lags(NOW)),
@@ -43,7 +44,9 @@ def heartsteps_null(
     draws : of the folds; estimates are averaged over them (``averaged``). seed : of the folds.
 
     Policies: send or not by the larger of two lines in S, or in (S, W); always; never. Intervals
-    are over people. What is asked is whether S+W minus S is above 0.
+    are over people. What is asked is whether S+W minus S is above 0. One draw of the folds is not
+    enough to say: the intervals of some leave 0 out, below it, and the verdict counts how many hold
+    it. The averaged interval is wider than most of one draw because it counts that spread too.
     """
     start = time.perf_counter()
     whole(draws, "heartsteps_null: draws", 1)
@@ -115,6 +118,7 @@ def _verdict(gain: Value, draws: Sequence[Value]) -> str:
     each = [value.estimate for value in draws]
     return (
         f"heartsteps: {what}; S+W minus S is {gain.estimate:+.3f}, {gain.level:.0%} interval "
-        f"{gain.low:+.3f} to {gain.high:+.3f} (se {gain.se:.3f} over {gain.units} people, "
-        f"{min(each):+.3f} to {max(each):+.3f} over {len(draws)} draws of folds)."
+        f"{gain.low:+.3f} to {gain.high:+.3f} (se {gain.se:.3f} over {gain.units} people); over "
+        f"{len(draws)} draws of folds it runs from {min(each):+.3f} to {max(each):+.3f}, and "
+        f"{sum(value.holds(0.0) for value in draws)} of their own intervals hold 0."
     )

@@ -86,8 +86,12 @@ def _lines(log: str, policy: str, values: Mapping[str, Value], known: float) -> 
 
 
 def _verdict(lines: Sequence[Estimate], own: Mapping[str, str], logs: Mapping[str, Logged]) -> str:
-    reach = [(each.value.high - each.value.low) / 2.0 / each.value.estimate for each in lines]
-    played = {each.policy: each.value.se for each in lines if own[each.log] == each.policy}
+    reach = [_reach(each.value) for each in lines]
+    # by ips with weights of 1, the click rate itself: a replay of the same log knows less of it
+    played = {
+        each.policy: each.value.se
+        for each in lines if own[each.log] == each.policy and each.estimator == "ips"
+    }  # fmt: skip
     played[SHARES] = played[own["bts"]]
     far = [
         abs(each.value.estimate - each.known) / np.hypot(each.value.se, played[each.policy])
@@ -101,3 +105,9 @@ def _verdict(lines: Sequence[Estimate], own: Mapping[str, str], logs: Mapping[st
         f"within {max(far):.1f} standard errors (of both) of the click rate of the log that "
         "played them."
     )
+
+
+def _reach(value: Value) -> float:
+    """Half the interval as a share of the estimate; endless where nothing was clicked."""
+    half = (value.high - value.low) / 2.0
+    return half / value.estimate if value.estimate > 0 else np.inf

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2
+from pulse_pyro.arrays import Bool, Float1, Float2
 from pulse_pyro.errors import DataError
 from pulse_pyro.offpolicy.logged import Logged
 
@@ -39,6 +39,18 @@ class Effects:
         moved = np.concatenate([self.effect[:1], factor * self.effect[1:]])
         none = self.base + self.residual
         return np.column_stack([none, none + self.z @ moved])
+
+    def gap(self, factor: float, seen: Bool) -> float:
+        """Return how much the best policy that knows the effects loses by seeing few columns.
+
+        seen : (p,) the columns it sees; it plays by the projection of the effect on a line in them.
+        What no policy that leaves the other columns out can gain back.
+        """
+        none, sent = self.utility(factor).T
+        effect = sent - none
+        line = self.z[:, np.concatenate([[True], seen])]
+        guess = line @ np.linalg.lstsq(line, effect, rcond=None)[0]
+        return float((np.maximum(effect, 0.0) - effect * (guess > 0)).mean())
 
 
 def fit_effects(logged: Logged) -> Effects:
