@@ -11,6 +11,7 @@ from pulse_pyro.plots import COLOURS, STYLES, axis, thinned, tidy
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from pulse_pyro.cases.estimates import Estimates
     from pulse_pyro.simulation.replayed import Replayed
 
 
@@ -50,3 +51,29 @@ def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -
 def _colour(agent: str) -> str:
     """PULSE agents stand out from those that leave W out, and from the one that sees it."""
     return COLOURS[0] if agent.startswith("pulse") else "#000000" if "full" in agent else COLOURS[1]
+
+
+def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
+    """Draw every estimated value with its interval; a tick where the value is known."""
+    lines = found.lines[::-1]
+    ax = axis(ax, height=0.8 + 0.3 * len(lines))
+    where = np.arange(len(lines))
+    low, high, at = (
+        np.array([getattr(each.value, name) for each in lines])
+        for name in ("low", "high", "estimate")
+    )
+    ax.hlines(where, low, high, color=COLOURS[0], linewidth=2)
+    ax.scatter(at, where, color=COLOURS[0], zorder=3)
+    known = np.array([each.known for each in lines])
+    told = np.isfinite(known)
+    if told.any():
+        ax.scatter(known[told], where[told], marker="|", s=120, color="#000000", zorder=4,
+                   label="known")  # fmt: skip
+        ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    labels = [f"{each.policy}, {each.estimator} ({each.log} log)" for each in lines]
+    ax.set_yticks(where, labels)
+    ax.margins(y=0.04)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    level = found.lines[0].value.level
+    return tidy(ax, "value a decision", "", f"bar = {level:.0%} interval over units")

@@ -1,16 +1,16 @@
-"""Where the real data sets are, if they are."""
+"""Where real data sets lie, if they do: beside the repository, or where PULSE_DATA says."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-BESIDE = Path(__file__).parents[2] / "shared" / "data"  # next to the project
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def real_folder(name):
-    """The folder of a data set; the test is skipped where it is not at hand."""
-    home = Path(os.environ.get("PULSE_DATA", BESIDE)) / name
-    if not home.is_dir():
-        pytest.skip(f"data set {name} is not at hand; PULSE_DATA=DIR names the folder it is in")
-    return home
+def folder(name):
+    """The folder of a data set; the test is skipped where there is none."""
+    home = Path(os.environ.get("PULSE_DATA", BESIDE))
+    if not (home / name).is_dir():
+        pytest.skip(f"the data set {name} is not here; set PULSE_DATA to the folder that holds it.")
+    return home / name

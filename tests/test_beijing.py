@@ -16,7 +16,7 @@ from pulse_pyro.datasets.beijing import (
 from pulse_pyro.datasets.dataset import scale_of
 from pulse_pyro.errors import DataError
 from tests import beijing_files
-from tests.real_data import real_folder
+from tests.real_data import folder
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_column_never_recorded_in_the_archive_is_refused(made):
 
 
 def test_the_real_file_has_the_stated_rows():
-    found = load_beijing(real_folder("beijing_multisite"))
+    found = load_beijing(folder("beijing_multisite"))
     assert found.archive.rows_seen == 24768
     assert found.replays["ventilation"].history.rows_seen == 10200
     # R2 of W given S by a line in S_t alone, as measured with plain tools

@@ -19,6 +19,7 @@ ROWS = (
     ("policies",),
     ("environments",),
     ("simulation",),
+    ("offpolicy",),
     ("datasets",),
     ("experiments",),
     ("cases",),

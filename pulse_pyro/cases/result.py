@@ -92,11 +92,14 @@ class Comparison:
         gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
         runs = gain.difference / gain.se if gain.se > 0 else np.inf * np.sign(gain.difference)
         blocks = gain.difference / gain.block_se
-        table = played.table["utility"]
+        table, gap = played.table["utility"], played.contrast(CEILING, FLOOR)
+        closes = f"it closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and"
+        if gap.difference < 2.0 * gap.se:  # a share of what may be nothing says nothing
+            closes = f"seeing W gains {gap.difference:+.2g} (se {gap.se:.2g}): no gap to close; it"
         return (
             f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "
-            f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; it "
-            f"closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and is {gain.difference:+.4g} "
+            f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; "
+            f"{closes} is {gain.difference:+.4g} "
             f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} "
             "over blocks of the data)."
         )

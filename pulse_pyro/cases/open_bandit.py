@@ -1,0 +1,113 @@
+"""Open Bandit sample: estimators beside values that are known, with few clicks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pulse_pyro.arrays import Float2
+from pulse_pyro.cases.estimates import Estimate, Estimates
+from pulse_pyro.datasets.open_bandit import LOGS, SOURCE, load_open_bandit
+from pulse_pyro.offpolicy.crossfit import outcome_model
+from pulse_pyro.offpolicy.estimators import doubly_robust, ips, replay_value, snips
+from pulse_pyro.offpolicy.logged import Logged
+from pulse_pyro.offpolicy.policies import as_logged, uniform
+from pulse_pyro.offpolicy.value import Value
+
+RIDGE = 100.0  # showings after which an item's own line counts as much as the common one
+CLAIM = 0.2  # a value that is not known to within a fifth of itself supports no claim
+POSITIONS = tuple(f"position_{k}" for k in (1, 2, 3))
+SHARES = "bts shares"
+
+
+def open_bandit_case(folder: str | Path, *, folds: int = 5, seed: int = 0) -> Estimates:
+    """Value each log's own policy, and each policy by the other log.
+
+    The uniform policy by the ``bts`` log is set beside the click rate of the ``random`` log, which
+    played it. The other way round, what ``bts`` would have done in the random log's rounds was not
+    recorded: its shares of items at each position stand in for it ("bts shares"), which is exact
+    only as far as that policy did not change during the week. folds : for the outcome model, a
+    line per item in the position. seed : of the folds and of the replay.
+    """
+    start = time.perf_counter()
+    logs = {name: load_open_bandit(folder, name) for name in LOGS}
+    rate = {name: float(log.reward.mean()) for name, log in logs.items()}
+    random, bts = logs["random"], logs["bts"]
+    found: list[Estimate] = []
+    own = {"random": "uniform", "bts": "bts"}
+    for name, log in logs.items():
+        values = {"ips": ips(log, as_logged(log)), "snips": snips(log, as_logged(log))}
+        found += _lines(name, own[name], values, rate[name])
+    plan = uniform(bts)
+    found += _lines("bts", "uniform", _values(bts, plan, folds, seed), rate["random"])
+    plan = item_shares(bts, random)
+    values = _values(random, plan, folds, seed)
+    values["replay"] = replay_value(random, plan, seed=seed)
+    found += _lines("random", SHARES, values, rate["bts"])
+    replayed = {"replay": replay_value(random, uniform(random), seed=seed)}
+    found += _lines("random", "uniform", replayed, rate["random"])
+    about = (
+        f"{random.rows:,} and {bts.rows:,} impressions with {random.reward.sum():.0f} (random) and "
+        f"{bts.reward.sum():.0f} (bts) clicks, 34 items at three positions; intervals over "
+        f"{random.units} and {bts.units} combinations of user features, for want of user "
+        "identities."
+    )
+    verdict = _verdict(found, own, logs)
+    return Estimates(
+        "open bandit", verdict, about, SOURCE, tuple(found), time.perf_counter() - start
+    )
+
+
+def item_shares(source: Logged, target: Logged) -> Float2:
+    """Return how often ``source`` showed each item at the position of ``target``'s rows, (n, K)."""
+    at, there = (log.columns(POSITIONS).argmax(1) for log in (source, target))
+    count = np.zeros((len(POSITIONS), source.actions))
+    np.add.at(count, (at, source.action), 1.0)
+    if (count.sum(1)[np.unique(there)] == 0).any():
+        count += 1.0 / source.actions  # a position the source never shows: nothing is known of it
+    shares: Float2 = (count / count.sum(1, keepdims=True))[there]
+    return shares
+
+
+def _values(log: Logged, policy: Float2, folds: int, seed: int) -> dict[str, Value]:
+    q = outcome_model(log, POSITIONS, folds=folds, seed=seed, ridge=RIDGE)
+    return {
+        "ips": ips(log, policy),
+        "snips": snips(log, policy),
+        "doubly robust": doubly_robust(log, policy, q),
+    }
+
+
+def _lines(log: str, policy: str, values: Mapping[str, Value], known: float) -> list[Estimate]:
+    return [Estimate(log, policy, how, value, known) for how, value in values.items()]
+
+
+def _verdict(lines: Sequence[Estimate], own: Mapping[str, str], logs: Mapping[str, Logged]) -> str:
+    reach = [_reach(each.value) for each in lines]
+    # by ips with weights of 1, the click rate itself: a replay of the same log knows less of it
+    played = {
+        each.policy: each.value.se
+        for each in lines if own[each.log] == each.policy and each.estimator == "ips"
+    }  # fmt: skip
+    played[SHARES] = played[own["bts"]]
+    far = [
+        abs(each.value.estimate - each.known) / np.hypot(each.value.se, played[each.policy])
+        for each in lines if own[each.log] != each.policy
+    ]  # fmt: skip
+    clicks = " and ".join(f"{log.reward.sum():.0f}" for log in logs.values())
+    what = "too few clicks for claims" if min(reach) > CLAIM else "enough clicks for some claims"
+    return (
+        f"open bandit: {what} ({clicks}); the best known value is told to within {min(reach):.0%} "
+        f"of itself, the worst to {max(reach):.0%}; values of policies that were not logged lie "
+        f"within {max(far):.1f} standard errors (of both) of the click rate of the log that "
+        "played them."
+    )
+
+
+def _reach(value: Value) -> float:
+    """Half the interval as a share of the estimate; endless where nothing was clicked."""
+    half = (value.high - value.low) / 2.0
+    return half / value.estimate if value.estimate > 0 else np.inf

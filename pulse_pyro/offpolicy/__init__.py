@@ -1,0 +1,1 @@
+"""What another policy would have earned, from a log of one whose probabilities are known."""
