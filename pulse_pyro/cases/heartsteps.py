@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pulse_pyro.arrays import Float2, whole
-from pulse_pyro.cases.compare import HERE, Imputer, compare
+from pulse_pyro.cases.compare import HERE, Imputer, Way, compare
 from pulse_pyro.cases.estimates import Estimate, Estimates
 from pulse_pyro.cases.result import Comparison
 from pulse_pyro.datasets.heartsteps import SOURCE, HeartSteps, load_heartsteps
@@ -22,7 +22,7 @@ from pulse_pyro.parallel import Engine
 from pulse_pyro.radius import constant
 from pulse_pyro.summary import Identity
 
-ALPHA = 0.25
+WAYS = {"alpha 0.25": Way(constant(0.25))}
 NOW = Identity()  # rows at which people were not available are gaps: lags would lose most rounds
 # No gaussian_process: half of S is 0/1, which leaves a smooth curve's amplitude open, and its fit
 # breaks down on proposals of huge ones.
@@ -73,13 +73,11 @@ def heartsteps_null(
 
 def heartsteps_case(
     folder: str | Path, *, factors: Sequence[float] = (1.0, 3.0), runs: int = 10, seed: int = 0,
-    alpha: float = ALPHA, engine: Engine = HERE,
+    engine: Engine = HERE,
 ) -> Comparison:  # fmt: skip
     """Compare agents on the semi-synthetic rounds; ``seed`` also draws who is in the archive."""
     dataset = load_heartsteps(folder).dataset(factors, seed=seed)
-    return compare(
-        dataset, IMPUTERS, NOW, radius=constant(alpha), runs=runs, seed=seed, engine=engine
-    )
+    return compare(dataset, IMPUTERS, NOW, ways=WAYS, runs=runs, seed=seed, engine=engine)
 
 
 def _once(data: HeartSteps, folds: int, seed: int) -> dict[tuple[str, str], Value]:

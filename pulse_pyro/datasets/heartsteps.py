@@ -26,7 +26,7 @@ import numpy as np
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Int, positive
 from pulse_pyro.datasets.arms import line_per_arm
-from pulse_pyro.datasets.dataset import Dataset, read_table, scaled
+from pulse_pyro.datasets.dataset import Dataset, read_table, scale_of
 from pulse_pyro.datasets.effects import fit_effects
 from pulse_pyro.environments.replay import Replay
 from pulse_pyro.errors import DataError
@@ -97,7 +97,8 @@ class HeartSteps:
             raise DataError("HeartSteps.dataset: at least one factor is needed.")
         effects, full = fit_effects(self.logged), self.history()
         archive, online = full.split(0.5, seed=seed)
-        near, far = scaled(archive, online)
+        scale = scale_of(archive)
+        near, far = scale(archive), scale(online)
         at = [full.units.index(unit) for unit in far.units]
         replays = {}
         for factor in factors:
@@ -111,7 +112,7 @@ class HeartSteps:
             "residuals, a fitted mean whose send effects are multiplied; x1 is the fit itself, "
             "much of it noise of estimation."
         )
-        return Dataset("heartsteps", about, SOURCE, near, replays, archive)
+        return Dataset("heartsteps", about, SOURCE, near, replays, archive, scale)
 
     def _on_grid(self, values: Float2, grid: History) -> Float3:
         """Put values of rows (n, k) where the history has them, (unit, time, k); else NaN."""

@@ -156,17 +156,34 @@ def _propose(
     basis: Hilbert, gram: Float2, w_dim: int, j: int, like: Float2, size: int,
     rng: np.random.Generator,
 ) -> Proposed:  # fmt: skip
-    """Propose parameters of column j like the given ones (n, dim) and weigh them."""
+    """Propose parameters of column j like the given ones (n, dim) and weigh them.
+
+    Proposals so far out that their matrix has no factor in double precision are left out: their
+    posterior weight is nothing beside the others'.
+    """
     from pulse_pyro._pyro.engines import pareto_shape
 
     log, log_q = _proposals(like, size, rng)
     cut = [basis.processes, basis.processes + basis.p]
     parts = np.split(np.exp(log), cut, axis=1)
-    solved = [
-        solve(basis, gram, w_dim, j, a, b, float(c[0])) for a, b, c in zip(*parts, strict=True)
+    tried = [
+        _tried(basis, gram, w_dim, j, a, b, float(c[0])) for a, b, c in zip(*parts, strict=True)
     ]
+    kept = [i for i, one in enumerate(tried) if one is not None]
+    solved = [one for one in tried if one is not None]
+    log, log_q = log[kept], log_q[kept]
     ratio = np.array([one.fit for one in solved]) + _log_prior(log, cut) - log_q
-    return Proposed(log, solved, ratio, pareto_shape(ratio))
+    enough = len(kept) > size // 2
+    return Proposed(log, solved, ratio, pareto_shape(ratio) if enough else np.inf)
+
+
+def _tried(
+    basis: Hilbert, gram: Float2, w_dim: int, j: int, amplitude: Float1, length: Float1, v: float
+) -> Solved | None:
+    try:
+        return solve(basis, gram, w_dim, j, amplitude, length, v)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def _proposals(flat: Float2, size: int, rng: np.random.Generator) -> tuple[Float2, Float1]:
