@@ -29,6 +29,7 @@ TABLES: dict[str, tuple[list[str], list[str]]] = {  # what identifies a row; whi
         ["id_assessment", "id_student"], ["date_submitted", "is_banked", "score"],
     ),
 }  # fmt: skip
+BLANK = ("score", "date", "weight")  # marks not recorded; exams without a date
 TEXT = {"assessments": [*COURSE, "assessment_type"], "studentInfo": ["highest_education"]}
 
 
@@ -41,6 +42,11 @@ def read_oulad(folder: str | Path) -> dict[str, DataFrame]:
     for stem, (keys, numbers) in TABLES.items():
         frame = read_table(folder, stem, [*keys, *numbers, *TEXT.get(stem, [])])
         frame = frame.assign(**{name: _numeric(frame, name, stem) for name in numbers})
+        empty = [name for name in numbers if name not in BLANK and frame[name].isna().any()]
+        if empty:
+            raise DataError(
+                f"oulad: a row of {stem} has no {empty[0]}; fill it in or drop the row."
+            )
         if frame[keys].isna().any(axis=None):
             raise DataError(f"oulad: {stem} has rows without {' or '.join(keys)}.")
         twice = frame.duplicated(keys)
