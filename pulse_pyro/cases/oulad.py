@@ -39,8 +39,9 @@ def oulad_case(
 ) -> Comparison:  # fmt: skip
     """Compare agents on OULAD; see ``datasets.oulad`` for what they decide and what is assumed.
 
-    All decisions are played, (rounds,) = 27,499 on the published files. What to expect: E[W | S] is
-    nearly linear in S, and Phi has a line in S for every arm, so imputing W adds little to it.
+    All decisions are played, 27,499 rounds on the published files. Expect little: E[W | S] is near
+    to linear in S (a linear law explains 44 % of W online, networks 45 %), and Phi has a line in S
+    for every arm, so that an imputed W is nearly a combination of features OFUL has already.
     """
     return compare(
         load_oulad(folder), IMPUTERS, NOW, radius=constant(alpha), runs=runs, seed=seed,

@@ -22,8 +22,7 @@ Gender, age, region, deprivation and disability are in the files and left out of
 should not depend on them. Education stands in for some of it; drop it where that matters. Exams are
 not handed in; computer-marked work (CMA) is marked at once, so nothing of it is missing. Weight
 and date of a TMA are left out too: in the archive they take so few values (9 and 22 of them) that
-they name courses, and a flexible law carries nothing from them to the courses of 2014. The click
-log is not used.
+they name courses, and 2014 has values that were never met. The click log is not used.
 """
 
 from __future__ import annotations
@@ -62,8 +61,9 @@ def load_oulad(folder: str | Path) -> Dataset:
     """Read assessments, studentInfo and studentAssessment (.csv or .csv.gz) of a folder.
 
     Archive: courses that began in 2013, without students who are also in one of 2014. Online: 2014.
-    A unit is a student in a course, (unit, time) the number of the TMA in it. A block is a course:
-    its students share assignments and tutors, so they are not independent of each other. Pieces
+    A unit is a student in a course, (unit, time) the number of the TMA in it. A block is one run of
+    a course, 13 of them online: its students share assignments and markers, so they are not
+    independent of each other, and standard errors by student come out a third as large. Pieces
     have a student as their unit, all courses of 2013 in it: what one student does in two courses is
     not independent either, and ``split`` is by unit. NOT covered: that students of one piece of
     the archive share courses with those of another; bands over pieces are too narrow for courses
