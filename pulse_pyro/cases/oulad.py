@@ -42,6 +42,8 @@ def oulad_case(
     All decisions are played, 27,499 rounds on the published files. Expect little: E[W | S] is near
     to linear in S (a linear law explains 44 % of W online, networks 45 %), and Phi has a line in S
     for every arm, so that an imputed W is nearly a combination of features OFUL has already.
+    Over 40 runs networks earned 0.0004 (se 0.0003) a round more than OFUL, the linear law 0.0002
+    (0.0003) less, and seeing W 0.0038 (0.0004) more. Ten runs can name any law the best.
     """
     return compare(
         load_oulad(folder), IMPUTERS, NOW, radius=constant(alpha), runs=runs, seed=seed,
