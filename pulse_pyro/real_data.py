@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from pulse_pyro.arrays import whole
 from pulse_pyro.cases.beijing import beijing_case
 from pulse_pyro.cases.case import Case, Finding
+from pulse_pyro.cases.heartsteps import heartsteps_case
+from pulse_pyro.cases.open_bandit import open_bandit_case
+from pulse_pyro.cases.oulad import oulad_case
 from pulse_pyro.datasets.beijing import load_beijing
+from pulse_pyro.datasets.heartsteps import load_heartsteps
+from pulse_pyro.datasets.oulad import load_oulad
 from pulse_pyro.errors import DataError, SettingError, nearest
 from pulse_pyro.files import write_whole
 from pulse_pyro.history import History
@@ -41,6 +46,11 @@ class Known(NamedTuple):
 
 CASES: dict[str, Known] = {
     "beijing": Known("beijing_multisite", beijing_case, lambda home: load_beijing(home).pieces),
+    "heartsteps": Known(
+        "heartsteps_v1", heartsteps_case, lambda home: load_heartsteps(home).history()
+    ),
+    "oulad": Known("oulad", oulad_case, lambda home: load_oulad(home).pieces),
+    "open-bandit": Known("open_bandit_sample", open_bandit_case),
 }
 
 

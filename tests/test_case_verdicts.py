@@ -23,6 +23,6 @@ def test_a_gap_that_may_be_nothing_is_not_shared_out(seen, told, untold):
     earned = noise + np.array([seen / 2, 0.0, 0.0, seen])[:, None, None]
     block = np.tile(np.arange(30) // 5, (8, 1))
     played = Replayed(NAMES, earned, np.zeros(earned.shape, int), block, 0.0, 1.0)
-    verdict = Comparison("made", "", "", {"one": played}, {}, "", 0, 0.0).verdict("one")
+    verdict = Comparison("made", "", "", {"one": played}, {}, 0, 0.0).verdict("one")
     assert told in verdict
     assert untold not in verdict

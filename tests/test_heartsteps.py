@@ -144,9 +144,14 @@ def test_the_verdict_follows_the_interval(tmp_path):
 
 def test_agents_play_the_semi_synthetic_rounds(small, monkeypatch):
     monkeypatch.setattr(case, "IMPUTERS", (Imputer("linear", linear_lags(case.NOW)),))
-    found = case.heartsteps_case(small, runs=2)
-    assert list(found.settings) == ["effects x1", "effects x3"]
-    assert found.settings["effects x1"].names == ("pulse_linear", "oful", "oful_lags", "oful_full")
+    found = case.heartsteps_rounds(small, runs=2)
+    assert list(found.settings) == ["effects x1, alpha 0.25", "effects x3, alpha 0.25"]
+    assert found.settings["effects x1, alpha 0.25"].names == (
+        "pulse_linear",
+        "oful",
+        "oful_lags",
+        "oful_full",
+    )
     assert len(repr(found).splitlines()) <= 12
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pulse_pyro.cases.open_bandit import SHARES, item_shares, open_bandit_case
+from pulse_pyro.cases.open_bandit import SHARES, item_shares, open_bandit_values
 from pulse_pyro.datasets.open_bandit import load_open_bandit
 from pulse_pyro.errors import DataError, SettingError
 from pulse_pyro.offpolicy.estimators import ips, snips
@@ -70,14 +70,14 @@ def test_shares_of_items_are_counted_by_position(small):
 
 
 def test_the_case_says_its_verdict_first_and_with_many_clicks_another(small, tmp_path):
-    found = open_bandit_case(small)
+    found = open_bandit_values(small)
     lines = repr(found).splitlines()
     assert len(lines) <= 12
     assert lines[0] == found.verdict
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["name"] == "open bandit"
     assert len(found.plot().get_yticklabels()) == len(found.table) == 12
     assert found.of("uniform", "ips", "random").estimate == found.lines[0].known
-    many = open_bandit_case(written(tmp_path, bandit_frames(rows=6000)))
+    many = open_bandit_values(written(tmp_path, bandit_frames(rows=6000)))
     assert "enough clicks for some claims" in many.verdict
 
 
@@ -86,7 +86,7 @@ def test_a_replay_without_clicks_is_told_as_such(tmp_path):
     for name in ("random_men", "bts_men"):
         frames[name]["click"] = (np.arange(120) % 60 == 0).astype(int)
     home = written(tmp_path, frames)
-    draws = (open_bandit_case(home, seed=k) for k in range(20))
+    draws = (open_bandit_values(home, seed=k) for k in range(20))
     found = next(one for one in draws if one.of("uniform", "replay").estimate == 0.0)
     assert "too few clicks for claims (2 and 2)" in found.verdict
     assert "the worst to inf%" in found.verdict
@@ -94,7 +94,7 @@ def test_a_replay_without_clicks_is_told_as_such(tmp_path):
 
 def test_known_values_are_met_where_clicks_abound(tmp_path):
     """The uniform policy by the other log, beside the click rate of the log that played it."""
-    found = open_bandit_case(written(tmp_path, bandit_frames(rows=20000)))
+    found = open_bandit_values(written(tmp_path, bandit_frames(rows=20000)))
     own = found.of("uniform", "ips", "random")
     for how in ("ips", "snips", "doubly robust"):
         value = found.of("uniform", how, "bts")
@@ -131,7 +131,7 @@ def test_the_real_sample_gives_what_pandas_gives(real):
 
 
 def test_the_real_sample_is_too_small_for_claims(real):
-    found = open_bandit_case(real)
+    found = open_bandit_values(real)
     assert "too few clicks for claims (46 and 69)" in found.verdict
     for how in ("ips", "snips", "doubly robust"):
         value, rate = found.of("uniform", how, "bts"), found.of("uniform", "ips", "random")

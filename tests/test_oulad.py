@@ -1,8 +1,6 @@
 """OULAD: rows worked by hand, refusals, no leaks, and the published files where they are."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_pyro.cases.oulad import IMPUTERS, oulad_case
+from pulse_pyro.cases.oulad import IMPUTERS, oulad_rounds
 from pulse_pyro.datasets.oulad import S, load_oulad, support_utility
 from pulse_pyro.datasets.oulad_rows import decision_points, read_oulad
 from pulse_pyro.environments.replay import shuffled
@@ -20,6 +18,7 @@ from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, pulse
 from pulse_pyro.simulation.replayed import replay_run
 from pulse_pyro.summary import Identity, Lags
 from tests.oulad_files import hand_made, many, write
+from tests.real_data import folder
 
 LOG = np.log
 # (student, TMA): last, mean, missed, late, last late, number, attempts, log credits, education; W
@@ -218,25 +217,17 @@ def test_the_case_plays_every_agent(tmp_path, monkeypatch):
     assert [each.name for each in IMPUTERS] == ["linear", "gp", "neural"]
     monkeypatch.setattr("pulse_pyro.cases.oulad.IMPUTERS", IMPUTERS[:1])  # others take longer
     home = write(tmp_path, many(students=60))
-    found = oulad_case(home, runs=3, seed=1)
-    table = found.table("support")
+    found = oulad_rounds(home, runs=3, seed=1)
+    table = found.table("support, alpha 0.25")
     assert sorted(table.index) == ["oful", "oful_full", "oful_lags", "pulse_linear"]
     assert table["utility"].between(0.0, 1.0).all()
     # earlier marks are in S: raw lags are OFUL
     assert table.loc["oful", "utility"] == table.loc["oful_lags", "utility"]
     assert "assumed" in found.about
-    again = oulad_case(home, runs=3, seed=1).table("support")
+    again = oulad_rounds(home, runs=3, seed=1).table("support, alpha 0.25")
     assert again["utility"].equals(table["utility"])
-    other = oulad_case(home, runs=3, seed=9).table("support")
+    other = oulad_rounds(home, runs=3, seed=9).table("support, alpha 0.25")
     assert not other["utility"].equals(table["utility"])
-
-
-def folder(name):
-    """Where a data set was unpacked; the test is skipped where it was not."""
-    home = Path(os.environ.get("PULSE_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not (home / name).is_dir():
-        pytest.skip(f"no folder {name!r} in {home}; PULSE_DATA may name another place")
-    return home / name
 
 
 @pytest.fixture(scope="module")

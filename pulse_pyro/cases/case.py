@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pulse_pyro.cases.estimates import Estimates
 from pulse_pyro.cases.judge import Judged, judged_table
 from pulse_pyro.cases.result import Comparison
 
@@ -142,6 +143,20 @@ def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
         columns={"root_mean": "mean sqrt(D_t)", "root_sup": "largest", "outside": "outside online"}
     )
     return Finding(title, text, printed, {"rows": plain_rows(table.reset_index())})
+
+
+def estimates_finding(estimates: Estimates, title: str, reading: str) -> Finding:
+    """Return what policies are worth by a log."""
+    table = estimates.table
+    shown = table[["log", "policy", "estimator"]].copy()
+    shown["value"] = [f"{v:.4g}" for v in table["estimate"]]
+    shown["95 % interval"] = [
+        f"{low:.4g} to {high:.4g}" for low, high in zip(table["low"], table["high"], strict=True)
+    ]
+    shown["known"] = ["" if np.isnan(v) else f"{v:.4g}" for v in table["known"]]
+    shown["effective rows"] = [f"{v:,.0f}" for v in table["effective"]]
+    plain = {"rows": estimates.to_json()["rows"]}
+    return Finding(title, estimates.verdict, shown, plain, estimates.plot, reading)
 
 
 def plain_rows(table: DataFrame) -> list[dict[str, Any]]:

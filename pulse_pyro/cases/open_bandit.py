@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from pulse_pyro.arrays import Float2
+from pulse_pyro.cases.case import Case, estimates_finding
+from pulse_pyro.cases.compare import HERE
 from pulse_pyro.cases.estimates import Estimate, Estimates
 from pulse_pyro.datasets.open_bandit import LOGS, SOURCE, load_open_bandit
 from pulse_pyro.offpolicy.crossfit import outcome_model
@@ -16,14 +18,31 @@ from pulse_pyro.offpolicy.estimators import doubly_robust, ips, replay_value, sn
 from pulse_pyro.offpolicy.logged import Logged
 from pulse_pyro.offpolicy.policies import as_logged, uniform
 from pulse_pyro.offpolicy.value import Value
+from pulse_pyro.parallel import Engine
 
 RIDGE = 100.0  # showings after which an item's own line counts as much as the common one
 CLAIM = 0.2  # a value that is not known to within a fifth of itself supports no claim
 POSITIONS = tuple(f"position_{k}" for k in (1, 2, 3))
 SHARES = "bts shares"
+READING = (
+    "Each line is a policy's click rate by one estimator, with its 95 % interval; a mark shows the "
+    "rate of the log that played the policy."
+)
 
 
-def open_bandit_case(folder: str | Path, *, folds: int = 5, seed: int = 0) -> Estimates:
+def open_bandit_case(
+    folder: str | Path, *, runs: int = 1, seed: int = 0, engine: Engine = HERE
+) -> Case:
+    """Put estimators beside known values.
+
+    One quick computation: ``runs`` and ``engine`` are those of every case, and not used.
+    """
+    found = open_bandit_values(folder, seed=seed)
+    finding = estimates_finding(found, "Estimators beside known click rates", READING)
+    return Case("open bandit", found.about, found.source, (finding,), found.seconds)
+
+
+def open_bandit_values(folder: str | Path, *, folds: int = 5, seed: int = 0) -> Estimates:
     """Value each log's own policy, and each policy by the other log.
 
     The uniform policy by the ``bts`` log is set beside the click rate of the ``random`` log, which

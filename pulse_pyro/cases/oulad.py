@@ -12,9 +12,12 @@ law's.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from pulse_pyro.cases.compare import HERE, Imputer, compare
+from pulse_pyro.cases.case import Case, judged_finding, setting_finding
+from pulse_pyro.cases.compare import HERE, Imputer, Way, compare
+from pulse_pyro.cases.judge import judge
 from pulse_pyro.cases.result import Comparison
 from pulse_pyro.datasets.oulad import load_oulad
 from pulse_pyro.laws.gp import gaussian_process
@@ -24,7 +27,7 @@ from pulse_pyro.parallel import Engine
 from pulse_pyro.radius import constant
 from pulse_pyro.summary import Identity
 
-ALPHA = 0.25
+WAYS = {"alpha 0.25": Way(constant(0.25))}
 NOW = Identity()
 IMPUTERS = (
     Imputer("linear", linear_lags(NOW)),
@@ -33,10 +36,21 @@ IMPUTERS = (
 )
 
 
-def oulad_case(
-    folder: str | Path, *, runs: int = 10, seed: int = 0, alpha: float = ALPHA,
-    engine: Engine = HERE,
-) -> Comparison:  # fmt: skip
+def oulad_case(folder: str | Path, *, runs: int = 10, seed: int = 0, engine: Engine = HERE) -> Case:
+    """Compare agents, and judge their laws on students they have not seen."""
+    start = time.perf_counter()
+    dataset = load_oulad(folder)
+    played = oulad_rounds(folder, runs=runs, seed=seed, engine=engine)
+    findings = (
+        *(setting_finding(played, name, "Three tiers of support") for name in played.settings),
+        judged_finding(judge(dataset, IMPUTERS, seed=seed, engine=engine), "D_t of the mark"),
+    )
+    return Case(dataset.name, dataset.about, dataset.source, findings, time.perf_counter() - start)
+
+
+def oulad_rounds(
+    folder: str | Path, *, runs: int = 10, seed: int = 0, engine: Engine = HERE
+) -> Comparison:
     """Compare agents on OULAD; see ``datasets.oulad`` for what they decide and what is assumed.
 
     All decisions are played, 27,499 rounds on the published files. Expect little: E[W | S] is near
@@ -46,6 +60,5 @@ def oulad_case(
     (0.0003) less, and seeing W 0.0038 (0.0004) more. Ten runs can name any law the best.
     """
     return compare(
-        load_oulad(folder), IMPUTERS, NOW, radius=constant(alpha), runs=runs, seed=seed,
-        engine=engine,
-    )  # fmt: skip
+        load_oulad(folder), IMPUTERS, NOW, ways=WAYS, runs=runs, seed=seed, engine=engine
+    )

@@ -57,7 +57,8 @@ class Comparison:
 
         utility, se : mean a round over runs. closed, closed_se : share of the gap between oful and
         oful_full. over_lags, over_lags_se, over_lags_block_se : gain over OFUL on raw lags, with
-        standard errors over runs and over blocks of the data. fit_seconds : of its law.
+        standard errors over runs and over blocks of the data, see :class:`Contrast`.
+        fit_seconds : of its law.
         """
         played = self.settings[setting]
         table = played.table
@@ -90,18 +91,18 @@ class Comparison:
         """Say in a sentence what the setting shows."""
         played, best = self.settings[setting], self.best(setting)
         gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
-        runs = gain.difference / gain.se if gain.se > 0 else np.inf * np.sign(gain.difference)
-        blocks = gain.difference / gain.block_se
         table, gap = played.table["utility"], played.contrast(CEILING, FLOOR)
         closes = f"it closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and"
-        if gap.difference < 2.0 * gap.se:  # a share of what may be nothing says nothing
-            closes = f"seeing W gains {gap.difference:+.2g} (se {gap.se:.2g}): no gap to close; it"
+        if gap.difference < 2.0 * gap.total_se:  # a share of what may be nothing says nothing
+            closes = (
+                f"seeing W gains {gap.difference:+.2g} (se {gap.total_se:.2g}): no gap to close; it"
+            )
         return (
             f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "
             f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; "
-            f"{closes} is {gain.difference:+.4g} "
-            f"from raw lags ({runs:+.1f} standard errors over runs, {blocks:+.1f} "
-            "over blocks of the data)."
+            f"{closes} is {gain.difference:+.4f} from raw lags (se {gain.se:.4f} over runs, "
+            f"{gain.block_se:.4f} over blocks of the data: {gain.difference / gain.total_se:+.1f} "
+            "of both together)."
         )
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ import numpy as np
 
 from pulse_pyro.arrays import Float, Float1, Float3
 from pulse_pyro.datasets.arms import line_per_arm
-from pulse_pyro.datasets.dataset import Dataset, scaled
+from pulse_pyro.datasets.dataset import Dataset, scale_of
 from pulse_pyro.datasets.oulad_rows import COURSE, decision_points, read_oulad
 from pulse_pyro.environments.replay import Replay
 from pulse_pyro.errors import DataError
@@ -64,11 +64,10 @@ def load_oulad(folder: str | Path) -> Dataset:
     A unit is a student in a course, (unit, time) the number of the TMA in it. A block is one run of
     a course, 13 of them online: its students share assignments and markers, so they are not
     independent of each other; by student, standard errors of gains are mostly 2 to 3 times smaller,
-    and too small. Pieces
-    have a student as their unit, all courses of 2013 in it: what one student does in two courses is
-    not independent either, and ``split`` is by unit. NOT covered: that students of one piece of
-    the archive share courses with those of another; bands over pieces are too narrow for courses
-    that are new (CCC is only online).
+    and too small. Pieces have a student as their unit, all courses of 2013 in it: what one student
+    does in two courses is not independent either, and ``split`` is by unit. NOT covered: that
+    students of one piece of the archive share courses with those of another; bands over pieces are
+    too narrow for courses that are new (CCC is only online).
     """
     tables = read_oulad(folder)
     rows = decision_points(tables)
@@ -84,7 +83,8 @@ def load_oulad(folder: str | Path) -> Dataset:
                 f"or {ONLINE}, and work needs an earlier mark and a next TMA in its course."
             )
     archive, online, outcome = _by_course(old), _by_course(new), _by_course(new, "next_score")
-    near, far = scaled(archive, online)
+    scale = scale_of(archive)
+    near, far = scale(archive), scale(online)
     names = [unit.rsplit(" ", 1)[0] for unit in far.units]
     block = np.broadcast_to(np.unique(names, return_inverse=True)[1][:, None], far.seen.shape)
     utility = support_utility(outcome.w[..., 0])
@@ -97,7 +97,7 @@ def load_oulad(folder: str | Path) -> Dataset:
         "of this work; arms: no support, a message, a call. The outcome, the next mark, is real; "
         "what support would do to it is assumed. The utility was fixed before any agent was run."
     )
-    return Dataset("oulad", about, SOURCE, near, {"support": replay}, _by_student(old))
+    return Dataset("oulad", about, SOURCE, near, {"support": replay}, _by_student(old), scale)
 
 
 def support_utility(next_score: Float) -> Float3:

@@ -17,6 +17,7 @@ from pulse_pyro.laws.fitted import FittedLaw
 from pulse_pyro.verdicts import Check
 
 DIGITS = 1e-9
+LEAST = 2  # rows a unit must have to be known by its values
 
 
 def refuse_leaks(fitted: FittedLaw, held_out: History, archive: History | None) -> None:
@@ -29,9 +30,10 @@ def refuse_leaks(fitted: FittedLaw, held_out: History, archive: History | None) 
         )
     if archive is None:
         return
-    known = {_values(archive, i): name for i, name in enumerate(archive.units)}
+    known = {unit_values(archive, i): name for i, name in enumerate(archive.units)}
+    known.pop(None, None)
     for i, name in enumerate(held_out.units):
-        twin = name if name in archive.units else known.get(_values(held_out, i))
+        twin = name if name in archive.units else known.get(unit_values(held_out, i))
         if twin is not None:
             raise LeakageError(
                 f"diagnose: held-out unit {name!r} has the values of unit {twin!r} of the archive; "
@@ -68,8 +70,14 @@ def _same(one: Float, other: Float) -> bool:
     return bool((np.abs(one - other) <= DIGITS * (np.abs(other).max(0) + 1e-300)).all())
 
 
-def _values(history: History, i: int) -> bytes:
-    """The rows of one unit, as bytes; NaN equal to themselves."""
+def unit_values(history: History, i: int) -> bytes | None:
+    """Return the rows of unit i as bytes, NaN equal to themselves; None of a unit of one row.
+
+    People who were met once and answered in whole numbers are alike by chance, not by copying.
+    """
     seen = history.seen[i]
+    if seen.sum() < LEAST:
+        return None
     rows = np.concatenate([history.s[i][seen], history.w[i][seen]], axis=1)
+    # -0.0 is 0.0, NaN is NaN
     return np.where(np.isnan(rows), np.nan, rows + 0.0).tobytes()

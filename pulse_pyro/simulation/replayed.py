@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
 
 class Contrast(NamedTuple):
-    """Mean difference of two agents: over runs (order, fits) and over blocks of the data."""
+    """Mean difference of two agents, with two standard errors.
+
+    se : over runs, whose orders and fits differ, the data being the same. block_se : over blocks of
+    the data, the order being what it was. Neither knows of the other's chance.
+    """
 
     difference: float
     se: float
     block_se: float
+
+    @property
+    def total_se(self) -> float:
+        """Both together, sqrt(se^2 + block_se^2): cautious, as blocks share luck of order."""
+        return float(np.hypot(self.se, self.block_se))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from pulse_pyro.diagnostics.leaks import unit_values
 from pulse_pyro.errors import LeakageError
 from pulse_pyro.history import History
 
@@ -12,14 +11,15 @@ def refuse_twins(history: History, where: str) -> None:
     """Raise LeakageError if two units have the same rows, value by value, in the same order.
 
     where : for the message, e.g. "study.toml [data]". Within one part of a split, too: a band takes
-    units for independent. NOT noticed: copies that were rounded, cut or changed in one value.
+    units for independent. NOT noticed: copies that were rounded, cut or changed in one value, and
+    units of one row, which may be alike by chance.
     """
     first: dict[bytes, str] = {}
     twins = []
     for i, name in enumerate(history.units):
-        seen = history.seen[i]
-        rows = np.concatenate([history.s[i][seen], history.w[i][seen]], axis=1)
-        key = np.where(np.isnan(rows), np.nan, rows + 0.0).tobytes()  # -0.0 is 0.0, NaN is NaN
+        key = unit_values(history, i)
+        if key is None:
+            continue
         if key in first:
             twins.append((first[key], name))
         first.setdefault(key, name)
