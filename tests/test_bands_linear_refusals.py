@@ -78,22 +78,6 @@ def test_too_few_rows_are_refused_with_the_number_that_is_enough():
     assert made(s).band.rows == 30
 
 
-def test_a_constant_input_is_named():
-    s = draw(np.random.default_rng(37))
-    x = s.x.copy()
-    for value in (0.0, 0.1, 1e8):
-        x[:, 1] = value
-        with pytest.raises(DataError, match="'lag 1' is constant"):
-            made(sample(x, s.y, s.unit))
-
-
-def test_the_constant_input_is_named_not_the_one_of_small_scale():
-    s = draw(np.random.default_rng(38), p=2)
-    x = np.column_stack([1e-6 * s.x[:, 0], 1e9 + 1e-5 * s.x[:, 1]])
-    with pytest.raises(DataError, match="'lag 1' is constant"):
-        made(sample(x, s.y, s.unit))
-
-
 @pytest.mark.parametrize("noise", ["auto", "rows", "units"])
 def test_one_unit_is_refused(noise):
     s = draw(np.random.default_rng(40), units=1, rows=100)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 import pulse_pyro as pp
 from pulse_pyro.bands.span import Span
+from pulse_pyro.errors import DataError
 from tests.band_samples import sample
 from tests.linear_bands import draw, made
 
@@ -46,11 +47,37 @@ def test_a_context_that_breaks_the_repetition_is_outside(copy):
     assert band.at(both).inside.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e9])
+def test_a_constant_input_repeats_the_intercept(value):
+    s = draw(np.random.default_rng(37), p=2)
+    still = np.full(len(s.x), value)
+    plain, more = made(s).band, made(sample(np.column_stack([s.x, still]), s.y, s.unit)).band
+    x = np.tile(s.x.mean(0), (3, 1))
+    at = np.column_stack([x, [value, value + 0.01 * (abs(value) + 1), value]])
+    one, two = plain.at(x), more.at(at)
+    assert_allclose(two.centre, one.centre, rtol=1e-8)
+    assert_allclose(two.half, one.half, rtol=1e-8)
+    assert two.inside.tolist() == [True, False, True]
+
+
+def test_constants_alone_are_refused():
+    s = draw(np.random.default_rng(36), p=2)
+    with pytest.raises(DataError, match="'lag 0' is constant"):
+        made(sample(np.full((len(s.x), 2), 2.0), s.y, s.unit))
+
+
+def test_a_column_of_small_scale_is_not_a_constant():
+    x = np.random.default_rng(5).standard_normal((50, 2)) * np.array([1e-6, 1e6])
+    assert Span.of(x).kept.tolist() == [0, 1]
+    still = np.column_stack([1e-6 * x[:, 0], 1e9 + 1e-10 * x[:, 1]])
+    assert Span.of(still).still.tolist() == [1]
+
+
 def test_inputs_that_only_resemble_each_other_are_all_kept():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((200, 2))
     x = np.column_stack([x, x[:, 0] + 1e-3 * rng.standard_normal(200)])
-    assert Span.of(x, x.mean(0), x.std(0)).kept.tolist() == [0, 1, 2]
+    assert Span.of(x).kept.tolist() == [0, 1, 2]
 
 
 def test_lags_of_a_clock_can_be_calibrated():

@@ -24,8 +24,8 @@ def linear(
     contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
     what contexts further out than 98 % (``domain``) of the cloud get. Student's t with n - p, or
     units - 1, degrees of freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
-    Inputs that repeat others (lags of a clock) are left out: their part is played by those others.
-    A context where they do not repeat them is outside the domain.
+    Inputs that repeat others (lags of a clock), or are constant, are left out: their part is played
+    by those others, or by the intercept. A context where they do not is outside the domain.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
@@ -33,15 +33,13 @@ def linear(
             f"bands: the linear band needs at least {2 * (p + 1) + 20} held-out rows for {p} "
             f"inputs, {n} came; hold out more units or use fewer lags."
         )
-    mean, sd = sample.x.mean(0), sample.x.std(0)
-    if not (sd > 1e-12 * (np.abs(mean) + 1e-300)).all():
-        name = sample.x_names[int(np.argmin(sd / (np.abs(mean) + 1e-300)))]
+    span = Span.of(sample.x)
+    if not len(span.kept):
         raise DataError(
-            f"bands: input {name!r} is constant in the held-out rows; leave it out of the summary."
+            f"bands: input {sample.x_names[0]!r} is constant in the held-out rows, and so is every "
+            "other; a summary that never varies tells nothing of W: take other columns as observed."
         )
-
-    span = Span.of(sample.x, mean, sd)
-    repeats = len(span.rest)
+    repeats = len(span.rest) + len(span.still)
     p -= repeats
 
     def design(x: Float2) -> Float2:

@@ -10,6 +10,8 @@ from scipy.linalg import qr
 from pulse_pyro.arrays import Bool, Float1, Float2, Int
 
 RANK = 1e-6  # of the largest pivot: the Gram matrix then has a condition number below 1e12
+FLAT = 1e-12  # sd over mean, of a column that does not move
+ROUNDING = 1e-9  # by which it may move all the same
 BROKEN = 1e-3  # sds by which a repeated input may miss what the others say of it
 
 
@@ -19,8 +21,9 @@ class Span:
 
     Attributes
     ----------
-    mean, sd : (p,) of the rows it was found on.
+    mean, sd : (p,) of the rows it was found on; sd is 1 for a column that is constant there.
     kept, rest : positions of the columns that are kept, and of those that repeat them.
+    still : positions of constant columns, which repeat the intercept.
     follow : (kept, rest) z_rest = z_kept @ follow, z = (x - mean) / sd.
 
     The lags of a clock (sine and cosine of the hour) are such columns: each is a mixture of the
@@ -31,18 +34,25 @@ class Span:
     sd: Float1
     kept: Int
     rest: Int
+    still: Int
     follow: Float2
 
     @staticmethod
-    def of(x: Float2, mean: Float1, sd: Float1) -> Span:
+    def of(x: Float2) -> Span:
         """Find it in rows x (n, p), by QR with column pivoting."""
-        z = (x - mean) / sd
-        r, order = qr(z, mode="r", pivoting=True, check_finite=False)
-        pivots = np.abs(np.diagonal(r))
-        rank = int((pivots > RANK * pivots[0]).sum())
-        kept, rest = (np.sort(part).astype(np.int64) for part in (order[:rank], order[rank:]))
+        mean, sd = x.mean(0), x.std(0)
+        moves = sd > FLAT * (np.abs(mean) + 1e-300)
+        sd = np.where(moves, sd, 1.0)
+        z, (moving,) = (x - mean) / sd, np.nonzero(moves)
+        still = np.flatnonzero(~moves)
+        rank, order = 0, np.zeros(0, np.int64)
+        if len(moving):
+            r, order = qr(z[:, moving], mode="r", pivoting=True, check_finite=False)
+            pivots = np.abs(np.diagonal(r))
+            rank = int((pivots > RANK * pivots[0]).sum())
+        kept, rest = (np.sort(moving[part]) for part in (order[:rank], order[rank:]))
         follow: Float2 = np.asarray(np.linalg.lstsq(z[:, kept], z[:, rest], rcond=None)[0], float)
-        return Span(mean, sd, kept, rest, follow)
+        return Span(mean, sd, kept, rest, still, follow)
 
     def __call__(self, x: Float2) -> Float2:
         """Return the kept columns, standardised: (n, p) -> (n, kept)."""
@@ -53,4 +63,5 @@ class Span:
         """Tell at which rows of x (n, p) the repeated columns are what the others say."""
         z = (x - self.mean) / self.sd
         near: Bool = np.abs(z[:, self.rest] - z[:, self.kept] @ self.follow) <= BROKEN
-        return np.asarray(near.all(1))
+        stay: Bool = np.abs(z[:, self.still]) <= ROUNDING * np.abs(self.mean[self.still])
+        return np.asarray(near.all(1) & stay.all(1))

@@ -31,7 +31,7 @@ WAYS = {
 
 
 def mean_weather(values: Float, axis: int) -> Float:
-    """Return the mean of what was seen of the weather, NaN where nothing was; the clock as it is.
+    """Return the mean of what was seen of the weather, NaN where nothing was; 0 for the clock.
 
     Means of a clock over whole days are zero up to rounding, which must not pass for a signal.
     """
@@ -39,7 +39,7 @@ def mean_weather(values: Float, axis: int) -> Float:
     count = known.sum(axis)
     total = np.where(known, values, 0.0).sum(axis)
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    mean[..., len(WEATHER) :] = np.take(values, -1, axis)[..., len(WEATHER) :]
+    mean[..., len(WEATHER) :] = 0.0
     return mean
 
 

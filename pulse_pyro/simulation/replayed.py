@@ -81,13 +81,15 @@ class Replayed:
         )
 
     def closed(self, name: str, floor: str, ceiling: str) -> tuple[float, float]:
-        """Return the share of the gap between two agents that one closes, and its jackknife se."""
+        """Return the share of the gap between two agents that one closes, and its jackknife se.
+
+        NaN where there is no gap, in the mean or without one of the runs.
+        """
         low, at, high = (self.of(each).mean(1) for each in (floor, name, ceiling))
-        share = (at.mean() - low.mean()) / (high.mean() - low.mean())
+        share = _share(low.mean(), at.mean(), high.mean())
         if self.runs < 2:
             return float(share), np.nan
-        rest = [(v.sum() - v) / (self.runs - 1) for v in (low, at, high)]
-        without = (rest[1] - rest[0]) / (rest[2] - rest[0])
+        without = _share(*((v.sum() - v) / (self.runs - 1) for v in (low, at, high)))
         spread = (self.runs - 1) * ((without - without.mean()) ** 2).mean()
         return float(share), float(np.sqrt(spread))
 
@@ -207,6 +209,11 @@ def _actions(agent: Agent, reward: Float2, order: Int) -> Int:
     x = in_line(agent.x, order)[None]
     action, _, _ = play_horizon(x, reward[None], agent.radius, ridge=agent.ridge, error=error)
     return np.asarray(action[0])
+
+
+def _share(low: Float1, at: Float1, high: Float1) -> Float1:
+    gap = high - low
+    return np.where(gap == 0, np.nan, (at - low) / np.where(gap == 0, 1.0, gap))
 
 
 def _se(values: Float1) -> float:
