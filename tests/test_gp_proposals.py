@@ -1,0 +1,47 @@
+"""Proposals of a Gaussian process' parameters that double precision cannot solve."""
+
+import numpy as np
+import pytest
+
+import pulse_pyro as pp
+from pulse_pyro.laws.gp_weights import _propose, solve
+from pulse_pyro.laws.hilbert import Hilbert
+
+
+def two_by_two():
+    """Rows whose inputs are 0 or 1: nothing tells a large amplitude from a small one."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (300, 4)).astype(float)
+    w = x[:, :1] + 0.3 * rng.standard_normal((300, 1))
+    x, w = (x - x.mean(0)) / x.std(0), (w - w.mean()) / w.std()
+    box = Hilbert.around(x, 6)
+    return box, box.gram(x, w)
+
+
+def test_proposals_without_a_factor_are_left_out():
+    box, gram = two_by_two()
+    wide = np.random.default_rng(1).normal(scale=15.0, size=(500, box.processes + box.p + 1))
+    found = _propose(box, gram, 1, 0, wide, 200, np.random.default_rng(2))
+    assert 0 < len(found.log) < 200  # some cannot be solved ...
+    assert len(found.solved) == len(found.log) == len(found.ratio)
+    assert np.isfinite(found.ratio).all()
+
+
+def test_those_left_out_could_not_be_solved():
+    box, gram = two_by_two()
+    with pytest.raises(np.linalg.LinAlgError):
+        solve(box, gram, 1, 0, np.full(box.processes, 1e12), np.ones(box.p), 1e-20)
+
+
+def test_inputs_of_two_values_can_be_fitted():
+    rng = np.random.default_rng(3)
+    s = np.concatenate(
+        [rng.integers(0, 2, (20, 40, 6)).astype(float), rng.standard_normal((20, 40, 1))], -1
+    )
+    w = s[..., :1] - s[..., 1:2] * s[..., 6:] + 0.5 * rng.standard_normal((20, 40, 1))
+    units = tuple(f"u{i:02d}" for i in range(20))
+    names = tuple(f"s{i}" for i in range(7))
+    history = pp.History(s, w, np.ones((20, 40), bool), units, names, ("w",))
+    law = pp.gaussian_process(pp.Identity(), basis=8).fit(history, seed=0)
+    mean = law.mean(s)
+    assert 1 - ((mean - w) ** 2).mean() / w.var() > 0.4
