@@ -20,7 +20,7 @@ def real(arguments: argparse.Namespace) -> int:
     cases = run_cases(
         chosen, arguments.data, runs=arguments.runs, seed=arguments.seed, engine=Local(workers)
     )
-    page = write_cases(cases, arguments.out)
+    page = write_cases(cases, arguments.out, seed=arguments.seed)
     if arguments.json:
         print(json.dumps([case.to_json() for case in cases]))
         return 0

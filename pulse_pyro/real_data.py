@@ -21,9 +21,16 @@ from pulse_pyro.files import write_whole
 from pulse_pyro.history import History
 from pulse_pyro.parallel import Engine
 from pulse_pyro.report import Section, figure_svg, write_report
+from pulse_pyro.report.provenance import versions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+PROVENANCE = (
+    "The same files, seed and versions give the same figures, on any number of processes; seconds "
+    "differ."
+)
 
 
 class Known(NamedTuple):
@@ -89,8 +96,10 @@ def _known(name: str, verb: str) -> Known:
     return CASES[name]
 
 
-def write_cases(cases: Sequence[Case], out: str | Path) -> Path:
+def write_cases(cases: Sequence[Case], out: str | Path, *, seed: int) -> Path:
     """Write real.html, real.json and an SVG a picture to a folder; return the page's path."""
+    import pandas as pd
+
     home = Path(out)
     sections = []
     for case in cases:
@@ -101,8 +110,13 @@ def write_cases(cases: Sequence[Case], out: str | Path) -> Path:
             if ax is not None:
                 stem = f"{case.name}-{number + 1}"
                 write_whole(home / f"{stem}.svg", figure_svg(ax, stem, finding.title))
-    write_whole(home / "real.json", json.dumps([case.to_json() for case in cases], indent=1) + "\n")
-    verdict = " ".join(case.findings[0].verdict for case in cases)
+    made = [("seed", str(seed)), *versions()]
+    sections.append(
+        Section("Provenance", PROVENANCE, pd.DataFrame(made, columns=["what", "value"]))
+    )
+    plain = {"made_with": dict(made), "cases": [case.to_json() for case in cases]}
+    write_whole(home / "real.json", json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    verdict = "; ".join(case.headline for case in cases) + "."
     return write_report(home / "real.html", "Real data that nobody here made", verdict, sections)
 
 

@@ -125,7 +125,7 @@ def test_findings_are_plain_and_pictured(made, found):
     one = setting_finding(found, "plain, small", "Plain")
     two = ways_finding(found, ["plain, small", "plain, late"], "Ways")
     three = judged_finding(judge(made, LAWS), "Judged")
-    case = Case("made up", "about", "nobody", (one, two, three), 1.0)
+    case = Case("made up", "it shows", "about", "nobody", (one, two, three), 1.0)
     text = json.dumps(case.to_json(), allow_nan=False)
     assert "over_lags_block_se" in text
     assert one.table["agent"][0] == found.settings["plain, small"].table["utility"].idxmax()

@@ -44,8 +44,9 @@ def test_the_page_holds_every_finding(data, tmp_path, capsys):
     assert "It was selected because a gain" in page
     assert "CC BY 4.0" in page
     found = json.loads((out / "real.json").read_text())
-    assert [case["name"] for case in found] == ["beijing"]
-    rows = found[0]["findings"][0]["rows"]
+    assert found["made_with"]["seed"] == "0"
+    assert [case["name"] for case in found["cases"]] == ["beijing"]
+    rows = found["cases"][0]["findings"][0]["rows"]
     assert {row["agent"] for row in rows} == {"pulse_linear", "oful", "oful_lags", "oful_full"}
     assert sorted(path.name for path in out.glob("*.svg")) == [
         "beijing-1.svg", "beijing-2.svg", "beijing-3.svg",

@@ -80,4 +80,11 @@ def beijing_case(
                      "Other radii, and in order of time"),
         judged_finding(judged, "D_t of five pollutants"),
     )  # fmt: skip
-    return Case(dataset.name, dataset.about, dataset.source, findings, time.perf_counter() - start)
+    return Case(
+        dataset.name,
+        first.headline(main),
+        dataset.about,
+        dataset.source,
+        findings,
+        time.perf_counter() - start,
+    )

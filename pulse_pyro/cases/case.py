@@ -42,9 +42,13 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """All findings of a data set. about, source : what it is, whom to cite. seconds : of work."""
+    """All findings of a data set.
+
+    headline : the main one in a clause. about, source : what it is, whom to cite.
+    """
 
     name: str
+    headline: str
     about: str
     source: str
     findings: tuple[Finding, ...]
@@ -53,7 +57,8 @@ class Case:
     def to_json(self) -> dict[str, Any]:
         """Plain values, as printed by ``real --json``."""
         return {
-            "name": self.name, "about": self.about, "source": self.source, "seconds": self.seconds,
+            "name": self.name, "headline": self.headline, "about": self.about,
+            "source": self.source, "seconds": self.seconds,
             "findings": [
                 {"title": each.title, "verdict": each.verdict, **each.plain}
                 for each in self.findings
@@ -62,7 +67,7 @@ class Case:
 
     def __repr__(self) -> str:
         lines = [f"  {each.title}: {each.verdict}" for each in self.findings[:11]]
-        return "\n".join([f"{self.name} ({self.seconds:.0f} s)", *lines])
+        return "\n".join([f"{self.headline} ({self.seconds:.0f} s)", *lines])
 
 
 def setting_finding(comparison: Comparison, setting: str, title: str) -> Finding:
@@ -88,17 +93,22 @@ def shown(comparison: Comparison, setting: str) -> DataFrame:
     import pandas as pd
 
     table = comparison.table(setting).sort_values("utility", ascending=False)
-    rows = [
-        {
-            "agent": name,
-            "utility (se)": f"{row['utility']:.4f} ({row['se']:.4f})",
-            "gap closed (se)": f"{row['closed']:.0%} ({row['closed_se']:.0%})",
-            "over raw lags (se; over blocks)": f"{row['over_lags']:+.4f} "
-            f"({row['over_lags_se']:.4f}; {row['over_lags_block_se']:.4f})",
-            "fit, s": "" if np.isnan(row["fit_seconds"]) else f"{row['fit_seconds']:.1f}",
-        }
-        for name, row in table.iterrows()
-    ]
+    no_gap = comparison.gap(setting) is None
+    rows = []
+    for name, row in table.iterrows():
+        share = "no gap" if no_gap else f"{row['closed']:.0%} ({row['closed_se']:.0%})"
+        gain = f"{row['over_lags']:+.4f}"
+        errors = f"({row['over_lags_se']:.4f}; {row['over_lags_block_se']:.4f})"
+        took = row["fit_seconds"]
+        rows.append(
+            {
+                "agent": name,
+                "utility (se)": f"{row['utility']:.4f} ({row['se']:.4f})",
+                "gap closed (se)": share,
+                "over raw lags (se; over blocks)": f"{gain} {errors}",
+                "fit, s": "" if np.isnan(took) else f"{took:.1f}",
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -139,7 +149,9 @@ def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
         )
     if any(each.calibrate == "fail" for each in judged):
         text += " A bound whose check fails does not hold, and no policy here relies on it."
-    printed = table.reset_index().rename(
+    printed = table.reset_index().drop(columns="seconds")
+    printed["outside"] = [f"{share:.1%}" for share in printed["outside"]]
+    printed = printed.rename(
         columns={"root_mean": "mean sqrt(D_t)", "root_sup": "largest", "outside": "outside online"}
     )
     return Finding(title, text, printed, {"rows": plain_rows(table.reset_index())})

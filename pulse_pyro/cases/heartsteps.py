@@ -93,7 +93,8 @@ def heartsteps_case(
         judged_finding(judged, "D_t of steps, place and activity"),
     )  # fmt: skip
     about = f"{null.about}\n\n{dataset.about}"
-    return Case("heartsteps", about, SOURCE, findings, time.perf_counter() - start)
+    headline = null.verdict.split(" (se")[0]
+    return Case("heartsteps", headline, about, SOURCE, findings, time.perf_counter() - start)
 
 
 def heartsteps_rounds(

@@ -45,7 +45,14 @@ def oulad_case(folder: str | Path, *, runs: int = 10, seed: int = 0, engine: Eng
         *(setting_finding(played, name, "Three tiers of support") for name in played.settings),
         judged_finding(judge(dataset, IMPUTERS, seed=seed, engine=engine), "D_t of the mark"),
     )
-    return Case(dataset.name, dataset.about, dataset.source, findings, time.perf_counter() - start)
+    return Case(
+        dataset.name,
+        played.headline(next(iter(played.settings))),
+        dataset.about,
+        dataset.source,
+        findings,
+        time.perf_counter() - start,
+    )
 
 
 def oulad_rounds(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro.arrays import Float1
-from pulse_pyro.simulation.replayed import Replayed
+from pulse_pyro.simulation.replayed import Contrast, Replayed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -87,15 +87,36 @@ class Comparison:
         table = self.settings[setting].table["utility"]
         return str(table[table.index.str.startswith("pulse")].idxmax())
 
+    def gap(self, setting: str) -> Contrast | None:
+        """Return what seeing W gains over leaving it out; None if that may be nothing.
+
+        Below two standard errors, of both kinds together, a share of it would say nothing.
+        """
+        found = self.settings[setting].contrast(CEILING, FLOOR)
+        return found if found.difference >= 2.0 * found.total_se else None
+
+    def headline(self, setting: str) -> str:
+        """Say in a clause what the setting shows."""
+        played, best = self.settings[setting], self.best(setting)
+        gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
+        apart = f"{gain.difference / gain.total_se:+.1f} standard errors from raw lags"
+        if self.gap(setting) is None:
+            return f"{self.name}: seeing W gains nothing that shows; {best} is {apart}"
+        return (
+            f"{self.name}: {best} closes {share[0]:.0%} (se {share[1]:.0%}) of the gap between "
+            f"leaving W out and seeing it, and is {apart}"
+        )
+
     def verdict(self, setting: str) -> str:
         """Say in a sentence what the setting shows."""
         played, best = self.settings[setting], self.best(setting)
         gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
-        table, gap = played.table["utility"], played.contrast(CEILING, FLOOR)
+        table, worth = played.table["utility"], played.contrast(CEILING, FLOOR)
         closes = f"it closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and"
-        if gap.difference < 2.0 * gap.total_se:  # a share of what may be nothing says nothing
+        if self.gap(setting) is None:
             closes = (
-                f"seeing W gains {gap.difference:+.2g} (se {gap.total_se:.2g}): no gap to close; it"
+                f"seeing W gains {worth.difference:+.2g} (se {worth.total_se:.2g}): no gap to "
+                "close; it"
             )
         return (
             f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "

@@ -26,6 +26,11 @@ def file_hashes(paths: Sequence[str | Path]) -> dict[str, str]:
     return out
 
 
+def versions() -> list[tuple[str, str]]:
+    """Return the versions of Python and of every package figures may depend on."""
+    return [("Python", platform.python_version()), *((name, version(name)) for name in PACKAGES)]
+
+
 def provenance_sections(
     law_ids: Mapping[str, str], *, seed: int, hashes: Mapping[str, str] | None = None,
     date: str = "",
@@ -47,7 +52,7 @@ def provenance_sections(
         )
     rows = [("date", date)] if date else []
     rows += [("seed", str(seed)), ("law_id", next(iter(law_ids.values()), ""))]
-    rows += [("Python", platform.python_version()), *((name, version(name)) for name in PACKAGES)]
+    rows += versions()
     files = pd.DataFrame(list((hashes or {}).items()), columns=["file", "SHA-256"])
     return [
         Section(
