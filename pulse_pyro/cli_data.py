@@ -13,8 +13,9 @@ def real(arguments: argparse.Namespace) -> int:
     from pulse_pyro.parallel import Local
     from pulse_pyro.real_data import CASES, run_cases, write_cases
 
-    names = list(arguments.names) or ["all"]
-    chosen = list(CASES) if "all" in names else names
+    names = list(dict.fromkeys(arguments.names)) or ["all"]
+    rest = [name for name in names if name != "all"]
+    chosen = [*(name for name in CASES if "all" in names and name not in rest), *rest]
     workers = os.cpu_count() or 1 if arguments.workers is None else arguments.workers
     arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     cases = run_cases(

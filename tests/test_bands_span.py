@@ -44,7 +44,23 @@ def test_a_context_that_breaks_the_repetition_is_outside(copy):
     x = np.tile(s.x.mean(0), (2, 1))
     both = with_copy(x, copy)
     both[1, 2] += 0.1 * copy(s.x).std()
-    assert band.at(both).inside.tolist() == [True, False]
+    found = band.at(both)
+    assert found.inside.tolist() == [True, False]
+    assert np.isnan(found.half[:, 0]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("critical", ["simulate", "scheffe"])
+def test_nothing_is_claimed_of_a_direction_that_was_never_seen(critical):
+    """y follows the copy, not the original: only where they agree is that known."""
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((300, 2))
+    both = np.column_stack([x, x[:, 0]])
+    rows = sample(both, both[:, 2:] + 0.1 * rng.standard_normal((300, 1)), np.arange(300) // 10)
+    band = made(rows, critical=critical).band
+    assert "where repeated inputs repeat" in band.shape.domain
+    at = band.at(np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 3.0]]))
+    assert abs(at.centre[0, 0] - 1.0) <= at.half[0, 0] < 0.2
+    assert np.isnan(at.half[1, 0])
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e9])
@@ -56,7 +72,8 @@ def test_a_constant_input_repeats_the_intercept(value):
     at = np.column_stack([x, [value, value + 0.01 * (abs(value) + 1), value]])
     one, two = plain.at(x), more.at(at)
     assert_allclose(two.centre, one.centre, rtol=1e-8)
-    assert_allclose(two.half, one.half, rtol=1e-8)
+    assert_allclose(two.half[[0, 2]], one.half[[0, 2]], rtol=1e-8)
+    assert np.isnan(two.half[1]).all()
     assert two.inside.tolist() == [True, False, True]
 
 

@@ -81,9 +81,11 @@ def test_workers_change_no_figure(made, found):
 
 
 def test_the_seed_changes_the_order(made, found):
-    again = play(made, LAWS[:1], seed=7)
+    again = play(made, LAWS[:1], seed=1)
     name = "plain, small"
-    assert not np.array_equal(again.settings[name].of("oful"), found.settings[name].of("oful"))
+    ours, theirs = again.settings[name].of("oful"), found.settings[name].of("oful")
+    # no run of one seed is a run of its neighbour
+    assert not (ours[:, None] == theirs).all(-1).any()
 
 
 def test_one_run_has_no_standard_error(made):

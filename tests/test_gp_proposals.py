@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.laws.gp_weights import _propose, solve
+from pulse_pyro.errors import ConvergenceError
+from pulse_pyro.laws.gp_weights import _propose, draw_corrected, draw_weights, solve
 from pulse_pyro.laws.hilbert import Hilbert
 
 
@@ -45,3 +46,27 @@ def test_inputs_of_two_values_can_be_fitted():
     law = pp.gaussian_process(pp.Identity(), basis=8).fit(history, seed=0)
     mean = law.mean(s)
     assert 1 - ((mean - w) ** 2).mean() / w.var() > 0.4
+
+
+def test_draws_that_cannot_be_solved_get_a_sentence():
+    box, gram = two_by_two()
+    draws = {
+        "amplitude": np.full((4, 1, box.processes), 1e12),
+        "length": np.ones((4, 1, box.p)),
+        "variance": np.full((4, 1), 1e-20),
+    }
+    with pytest.raises(ConvergenceError, match="weights cannot be solved for"):
+        draw_weights(box, gram, draws, np.random.default_rng(0))
+    with pytest.raises(ConvergenceError, match="use fewer inputs"):
+        draw_corrected(box, gram, draws, np.random.default_rng(0), own=1.0)
+
+
+def test_what_is_left_out_weighs_nothing():
+    """Where the matrix has no factor the prior alone puts a proposal far below the others."""
+    box, gram = two_by_two()
+    for log_amplitude in (6.0, 8.0):  # still solved: already far below
+        far = solve(box, gram, 1, 0, np.full(box.processes, np.exp(log_amplitude)),
+                    np.ones(box.p), 0.1)  # fmt: skip
+        near = solve(box, gram, 1, 0, np.full(box.processes, 0.6), np.ones(box.p), 0.1)
+        prior = -0.5 * box.processes * (log_amplitude + 0.5) ** 2
+        assert far.fit + prior < near.fit - 100

@@ -9,6 +9,7 @@ import pulse_pyro as pp
 from pulse_pyro.environments.replay import Replay, shuffled
 from pulse_pyro.errors import FeatureError, SettingError
 from pulse_pyro.simulation.replayed import (
+    Contrast,
     Replayed,
     beside,
     clustered_se,
@@ -57,6 +58,14 @@ def test_difference_of_two_agents_by_hand():
     assert_allclose(found.se, np.std([1, 3], ddof=1) / np.sqrt(2))
     # blocks: (1 + 2 - 4) = -1 and (1 + 4 - 4) = 1: sqrt(2 * 2) / 4
     assert_allclose(found.block_se, 0.5)
+
+
+def test_both_errors_together_by_hand():
+    found = Contrast(2.0, 0.3, 0.4)
+    assert_allclose(found.total_se, 0.5)
+    assert_allclose(found.ratio, 4.0)
+    assert Contrast(0.0, 0.0, 0.0).ratio == 0.0  # agents that are alike
+    assert Contrast(-1.0, 0.0, 0.0).ratio == -np.inf
 
 
 def test_share_of_a_gap_by_hand():

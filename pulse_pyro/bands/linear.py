@@ -25,7 +25,8 @@ def linear(
     what contexts further out than 98 % (``domain``) of the cloud get. Student's t with n - p, or
     units - 1, degrees of freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
     Inputs that repeat others (lags of a clock), or are constant, are left out: their part is played
-    by those others, or by the intercept. A context where they do not is outside the domain.
+    by those others, or by the intercept. Of a context where they do not, nothing is known: it is
+    outside the domain and its half-width is NaN, as if an input were not seen.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
@@ -53,11 +54,12 @@ def linear(
     everywhere = np.full(q, scheffe(level, p + 1, q, nu, clustered=fit.noise == "units"))
     far = float(np.quantile(((b @ inner) * b).sum(1), method.domain))
     left_out = f" ({repeats} more repeat them)" if repeats else ""
+    only = ", where repeated inputs repeat" if repeats else ""
     made = f"least squares on {p} inputs{left_out}, "
     if method.critical == "scheffe":
         c, mapped = everywhere, everywhere
         made += "Scheffe"
-        scope, far = f"every context, {p} inputs", np.inf
+        scope, far = f"every context, {p} inputs{only}", np.inf
     else:
         rows = rng.permutation(n)[:CLOUD]
         c, mapped = basis_critical(fit, b[rows], method, level, nu, rng)
@@ -65,12 +67,15 @@ def linear(
         made += f"critical value over {len(rows)} contexts"
         scope = (
             f"{len(rows)} contexts at once, among the {method.domain:.0%} nearest the centre, "
-            f"{p} inputs"
+            f"{p} inputs{only}"
         )
 
     def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
         z = design(x)
-        return x, (((z @ inner) * z).sum(1) <= far) & span.holds(x), np.zeros_like(x)
+        holds = span.holds(x)
+        # off the span nothing was ever seen: no half-width is wide enough
+        distance = np.where(holds[:, None], np.zeros_like(x), np.nan)
+        return x, (((z @ inner) * z).sum(1) <= far) & holds, distance
 
     shape = BasisShape(
         scope, design, reach,

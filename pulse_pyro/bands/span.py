@@ -9,7 +9,9 @@ from scipy.linalg import qr
 
 from pulse_pyro.arrays import Bool, Float1, Float2, Int
 
-RANK = 1e-6  # of the largest pivot: the Gram matrix then has a condition number below 1e12
+RANK = (
+    1e-6  # of the largest pivot: the Gram matrix then has a condition number of about 1e12 at most
+)
 FLAT = 1e-12  # sd over mean, of a column that does not move
 ROUNDING = 1e-9  # by which it may move all the same
 BROKEN = 1e-3  # sds by which a repeated input may miss what the others say of it

@@ -74,10 +74,10 @@ def beijing_case(
     main, bands = f"ventilation, {MAIN}", f"bands, {MAIN}"
     findings = (
         setting_finding(first, main, "Three ventilation levels"),
-        setting_finding(other, main, "Stations swapped"),
+        setting_finding(other, main, "Stations swapped", first.best(main)),
         setting_finding(first, bands, "Five bands"),
         ways_finding(first, [name for name in first.settings if name != bands],
-                     "Other radii, and in order of time"),
+                     "Other radii, and in order of time (stations of one time learn in turn)"),
         judged_finding(judged, "D_t of five pollutants"),
     )  # fmt: skip
     return Case(

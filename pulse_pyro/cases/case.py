@@ -70,12 +70,15 @@ class Case:
         return "\n".join([f"{self.headline} ({self.seconds:.0f} s)", *lines])
 
 
-def setting_finding(comparison: Comparison, setting: str, title: str) -> Finding:
-    """Return what one setting showed, agent by agent."""
+def setting_finding(
+    comparison: Comparison, setting: str, title: str, agent: str | None = None
+) -> Finding:
+    """Return what one setting showed, agent by agent; ``agent`` as in ``Comparison.verdict``."""
     played = comparison.settings[setting]
     text = (
-        f"{comparison.verdict(setting)} {played.earned.shape[2]:,} rounds, {played.runs} runs; "
-        f"best single arm {played.fixed:.4g}, best arm in every round {played.best:.4g}."
+        f"{comparison.verdict(setting, agent)} "
+        f"{played.earned.shape[2]:,} rounds, {played.runs} runs; best single arm "
+        f"{played.fixed:.4g}, best arm in every round {played.best:.4g}."
     )
     plain = {
         "setting": setting, "rounds": int(played.earned.shape[2]), "runs": played.runs,

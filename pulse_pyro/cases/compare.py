@@ -20,6 +20,7 @@ from pulse_pyro.history import History
 from pulse_pyro.parallel import Engine, Local, in_order
 from pulse_pyro.progress import bar
 from pulse_pyro.radius import Radius
+from pulse_pyro.seeds import stream
 from pulse_pyro.simulation.agents import oful, oful_full, oful_lags, pulse, pulse_adaptive
 from pulse_pyro.simulation.replayed import Replayed, beside, joined, replay_run
 from pulse_pyro.simulation.run import Agent
@@ -99,7 +100,8 @@ def compare(
     whole(runs, "compare: runs", 2)
     start = time.perf_counter()
     rows = _rows(dataset, [lags, *(each.law.summary for each in imputers)])
-    seeds = tuple(seed + r for r in range(runs))
+    # streams of their own: runs of neighbouring seeds would otherwise be the same ones
+    seeds = tuple(int(stream(seed, "run", r).integers(2**31)) for r in range(runs))
     jobs = []
     for each in imputers:
         batches = [(one,) for one in seeds] if each.anew else [seeds]

@@ -23,6 +23,7 @@ from pulse_pyro.offpolicy.policies import always, greedy
 from pulse_pyro.offpolicy.value import Value, averaged, difference
 from pulse_pyro.parallel import Engine
 from pulse_pyro.radius import constant
+from pulse_pyro.seeds import stream
 from pulse_pyro.summary import Identity
 
 WAYS = {"alpha 0.25": Way(constant(0.25))}
@@ -59,7 +60,8 @@ def heartsteps_null(
     data = load_heartsteps(folder)
     found: dict[tuple[str, str], list[Value]] = {}
     for k in range(draws):
-        for key, value in _once(data, folds, seed + k).items():
+        own = int(stream(seed, "folds", k).integers(2**31))
+        for key, value in _once(data, folds, own).items():
             found.setdefault(key, []).append(value)
     lines = tuple(
         Estimate("trial", policy, how, averaged(values)) for (policy, how), values in found.items()

@@ -40,7 +40,7 @@ def open_bandit_case(
     found = open_bandit_values(folder, seed=seed)
     finding = estimates_finding(found, "Estimators beside known click rates", READING)
     headline = found.verdict.split(";")[0]
-    return Case("open bandit", headline, found.about, found.source, (finding,), found.seconds)
+    return Case("open-bandit", headline, found.about, found.source, (finding,), found.seconds)
 
 
 def open_bandit_values(folder: str | Path, *, folds: int = 5, seed: int = 0) -> Estimates:

@@ -96,10 +96,10 @@ class Comparison:
         return found if found.difference >= 2.0 * found.total_se else None
 
     def headline(self, setting: str) -> str:
-        """Say in a clause what the setting shows."""
+        """Say in a clause what the setting shows of the PULSE agent that earned most."""
         played, best = self.settings[setting], self.best(setting)
         gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
-        apart = f"{gain.difference / gain.total_se:+.1f} standard errors from raw lags"
+        apart = f"{gain.ratio:+.1f} standard errors from raw lags"
         if self.gap(setting) is None:
             return f"{self.name}: seeing W gains nothing that shows; {best} is {apart}"
         return (
@@ -107,9 +107,15 @@ class Comparison:
             f"leaving W out and seeing it, and is {apart}"
         )
 
-    def verdict(self, setting: str) -> str:
-        """Say in a sentence what the setting shows."""
-        played, best = self.settings[setting], self.best(setting)
+    def verdict(self, setting: str, agent: str | None = None) -> str:
+        """Say in a sentence what the setting shows.
+
+        agent : of which; by default of the PULSE agent that earned most in this very setting, a
+        choice that flatters it a little.
+        """
+        played, best = self.settings[setting], agent or self.best(setting)
+        count = sum(name.startswith("pulse") for name in played.names)
+        chosen = "chosen before" if agent else f"best of {count} here"
         gain, share = played.contrast(best, LAGS), played.closed(best, FLOOR, CEILING)
         table, worth = played.table["utility"], played.contrast(CEILING, FLOOR)
         closes = f"it closes {share[0]:.0%} (se {share[1]:.0%}) of the gap, and"
@@ -119,10 +125,11 @@ class Comparison:
                 "close; it"
             )
         return (
-            f"{self.name}, {setting}: {best} earns {table[best]:.4g} a round, {FLOOR} "
+            f"{self.name}, {setting}: {best} ({chosen}) earns {table[best]:.4g} a "
+            f"round, {FLOOR} "
             f"{table[FLOOR]:.4g}, raw lags {table[LAGS]:.4g}, sees W {table[CEILING]:.4g}; "
             f"{closes} is {gain.difference:+.4f} from raw lags (se {gain.se:.4f} over runs, "
-            f"{gain.block_se:.4f} over blocks of the data: {gain.difference / gain.total_se:+.1f} "
+            f"{gain.block_se:.4f} over blocks of the data: {gain.ratio:+.1f} "
             "of both together)."
         )
 

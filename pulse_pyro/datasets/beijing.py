@@ -17,6 +17,9 @@ metre, the daily limit of China's air quality standard for residential areas (GB
 II), is where it does neither. The logarithm says that a doubling counts the same at every level;
 dose-response curves of fine particles flatten in this way. "bands": five arms, one for each range
 between 35, 75, 115 and 150 micrograms; 1 for naming the range P falls into, else 0.
+
+Gaps of up to six hours were interpolated when the file was made (about 2 % of the values), so some
+S and W contain a little of later hours.
 """
 
 from __future__ import annotations
@@ -69,8 +72,11 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
         )
     early = frame["time"] < frame.loc[frame["split"] == "online", "time"].min()
     old, new = (second, first) if swapped else (first, second)
-    archive = _history(frame[early & frame["station"].isin(old)])
+    past = frame[early & frame["station"].isin(old)]
     late = frame[~early & frame["station"].isin(new)]
+    for part in (past, late):
+        _aligned(part)
+    archive = _history(past)
     outcome = History.from_frame(
         late, unit="station", time="time", observed=["hour"], missing=[OUTCOME]
     ).w[..., 0]
@@ -131,11 +137,31 @@ def weekly(archive: History) -> History:
     return History(cut(archive.s), w, seen, units, archive.s_names, archive.w_names)
 
 
+def _aligned(frame: DataFrame) -> None:
+    """Refuse stations that do not begin together: rows of one number must be of one time."""
+    first = frame.groupby("station")["time"].min()
+    if first.nunique() > 1:
+        late = first[first > first.min()].index[0]
+        raise DataError(
+            f"beijing: station {late!r} begins at {first[late]}, others at {first.min()}; all must "
+            "begin together: fill in rows with blank values, or cut the others."
+        )
+
+
 def _prepared(frame: DataFrame) -> DataFrame:
     """Turn times into dates, the clock into angles, and straighten skewed sensors."""
     import pandas as pd
 
     out = frame.copy()
+    for name in (*CLOCK, *WEATHER, *W, OUTCOME):
+        if out[name].dtype.kind not in "iuf":
+            raise DataError(f"beijing: column {name!r} must be numeric, not {out[name].dtype}.")
+    if out[["station", "time"]].isna().any(axis=None):
+        raise DataError("beijing: a row has no station or no time; fill it in or drop the row.")
+    if (out[["RAIN", "WSPM", "O3"]] < 0).any(axis=None):
+        raise DataError(
+            "beijing: rain, wind speed and ozone must be >= 0; blank what is not known."
+        )
     try:
         out["time"] = pd.to_datetime(out["time"], format="ISO8601")
     except (ValueError, TypeError) as cause:

@@ -10,9 +10,10 @@
 Rows: decision points t < 210 (six weeks) at which the person was available and the coin was thrown.
 
 Missing values: weather that is missing (or -1, the service's mark for it) takes the mean of the
-rows that have it, and ``weather_missing`` says so; a place that is missing is a place of its own,
-``place_unknown``; steps the tracker did not record count as 0, before and after, as in the trial's
-own analysis. Kinds of suggestion are one action: their split was not by a fair coin.
+rows that have it, and ``weather_missing`` says where the temperature is; a place that is missing is
+a place of its own, ``place_unknown``; steps the tracker did not record count as 0, before and
+after, as in the trial's own analysis. Kinds of suggestion are one action: their split was not by a
+fair coin.
 """
 
 from __future__ import annotations
@@ -130,6 +131,9 @@ def load_heartsteps(folder: str | Path) -> HeartSteps:
             raise DataError(
                 f"heartsteps: column {name!r} must be numeric, not {table[name].dtype}."
             )
+    keys = table[["user", "t"]]
+    if keys.isna().any(axis=None) or (keys % 1 != 0).any(axis=None):
+        raise DataError("heartsteps: user and t must be whole numbers in every row.")
     kept = (table["t"] < HORIZON) & (table["avail"] == 1) & table["action"].notna()
     frame = table[kept].reset_index(drop=True)
     if frame["user"].nunique() < 2:
@@ -170,7 +174,7 @@ def _columns(frame: DataFrame) -> dict[str, Float1]:
         "log_pre30": np.log(frame["pre30"] + 0.5),
         "home": frame["location"] == "home",
         "work": frame["location"] == "work",
-        "place_unknown": frame["location"] == "missing",
+        "place_unknown": frame["location"].isna() | (frame["location"] == "missing"),
         "activity_unknown": frame["activity"] == "unknown",
     }
     for name in WEATHER:

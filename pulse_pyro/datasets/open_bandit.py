@@ -47,6 +47,8 @@ def load_open_bandit(folder: str | Path, log: str = "random") -> Logged:
     for name in columns[:4]:
         if frame[name].dtype.kind not in "iuf" or frame[name].isna().any():
             raise DataError(f"open bandit: column {name!r} must hold a number in every row.")
+    if frame[list(USER)].isna().any(axis=None):
+        raise DataError("open bandit: a user feature is blank; drop the row or name it.")
     if not frame["click"].isin([0, 1]).all():
         raise DataError("open bandit: column 'click' must be 0 or 1.")
     kinds = pd.get_dummies(frame[["position", *USER]].astype(str), dtype=np.float64)

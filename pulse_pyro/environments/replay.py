@@ -102,7 +102,11 @@ def shuffled(rows: Bool, *, seed: int, rounds: int | None = None) -> Int:
 
 
 def by_time(rows: Bool, *, seed: int) -> Int:
-    """Return the rounds in order of time, rows of one time in random order of their units."""
+    """Return the rounds in order of time, rows of one time in random order of their units.
+
+    Rewards are learned at once: of two units at one time the second profits from the first's
+    reward, even where that only comes to be known later.
+    """
     order = stream(seed, "order").permutation(len(rows))
     time, rank = np.nonzero(rows[order].T)
     return np.asarray(order[rank] * rows.shape[1] + time)

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro.errors import ConvergenceError
 from pulse_pyro.laws.gp_model import AMPLITUDE, FIXED, FLOOR, LENGTH, VARIANCE, prior_sd
 from pulse_pyro.laws.hilbert import JOINT, Hilbert
 from pulse_pyro.laws.linear_exact import LOG_2PI
@@ -102,9 +103,16 @@ def draw_weights(
     use = np.arange(count) % distinct
     columns = []
     for j in range(w_dim):
-        solved = [
-            solve(basis, gram, w_dim, j, *(draws[name][i, j] for name in NAMES)) for i in kept
-        ]
+        try:
+            solved = [
+                solve(basis, gram, w_dim, j, *(draws[name][i, j] for name in NAMES)) for i in kept
+            ]
+        except np.linalg.LinAlgError as cause:
+            raise ConvergenceError(
+                "gaussian_process: at some draws of its amplitude and length scales the weights "
+                "cannot be solved for, so these are hardly told by the rows; use fewer inputs, "
+                "linear_lags for inputs of two values, or Nuts()."
+            ) from cause
         columns.append(_column(solved, use, draws["variance"][kept, j], rng))
     own = {name: np.asarray(value)[kept][use] for name, value in draws.items()}
     return _joined(columns, len(gram) - w_dim) | own
@@ -127,7 +135,7 @@ def draw_corrected(
         flat = np.log(np.concatenate([draws[n][:, j].reshape(count, -1) for n in NAMES], axis=1))
         best = _propose(basis, gram, w_dim, j, flat, distinct, rng)
         for _ in range(ROUNDS):
-            if best.shape <= GOOD:
+            if best.shape <= GOOD or not len(best.log):
                 break
             use = _resample(best.ratio, count, rng)
             again = _propose(basis, gram, w_dim, j, best.log[use], distinct, rng)
@@ -189,7 +197,8 @@ def _tried(
 def _proposals(flat: Float2, size: int, rng: np.random.Generator) -> tuple[Float2, Float1]:
     """Draw from a Student-t with the mean and covariance of rows; return draws and log density."""
     centre, dim = flat.mean(0), flat.shape[1]
-    root = np.linalg.cholesky(np.cov(flat.T).reshape(dim, dim) + 1e-12 * np.eye(dim))
+    spread = np.cov(flat.T).reshape(dim, dim)
+    root = np.linalg.cholesky(spread + (1e-12 + 1e-10 * np.trace(spread)) * np.eye(dim))
     z = rng.standard_normal((size, dim))
     z /= np.sqrt(rng.chisquare(HEAVY, size) / HEAVY)[:, None]
     log_q = -0.5 * (HEAVY + dim) * np.log1p((z**2).sum(1) / HEAVY)

@@ -36,6 +36,16 @@ class Contrast(NamedTuple):
         """Both together, sqrt(se^2 + block_se^2): cautious, as blocks share luck of order."""
         return float(np.hypot(self.se, self.block_se))
 
+    @property
+    def ratio(self) -> float:
+        """The difference in standard errors of both kinds together; 0 for agents that are alike."""
+        if self.difference == 0:
+            return 0.0
+        spread = self.total_se
+        return (
+            self.difference / spread if spread > 0 else float(np.copysign(np.inf, self.difference))
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
