@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pulse_pyro.simulation.replayed import Replayed
 
 
+DIFFERENCE = " minus "  # in the name of a line that is the difference of two policies
+
+
 def utility_dots(played: Replayed, ax: Axes | None = None) -> Axes:
     """Draw each agent's mean utility a round, with two standard errors over runs, best first."""
     table = played.table.sort_values("utility")
@@ -54,8 +57,13 @@ def _colour(agent: str) -> str:
 
 
 def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
-    """Draw every estimated value with its interval; a tick where the value is known."""
-    lines = found.lines[::-1]
+    """Draw every estimated value with its interval; a tick where the value is known.
+
+    Where there are differences of two policies these alone are drawn, beside 0: they are what is
+    asked, and on the scale of the values they could not be read.
+    """
+    apart = [each for each in found.lines if DIFFERENCE in each.policy]
+    lines = (apart or list(found.lines))[::-1]
     ax = axis(ax, height=0.8 + 0.3 * len(lines))
     where = np.arange(len(lines))
     low, high, at = (
@@ -70,10 +78,13 @@ def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
         ax.scatter(known[told], where[told], marker="|", s=120, color="#000000", zorder=4,
                    label="known")  # fmt: skip
         ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    if apart:
+        ax.axvline(0.0, color="#888888", linewidth=0.8)
     labels = [f"{each.policy}, {each.estimator} ({each.log} log)" for each in lines]
     ax.set_yticks(where, labels)
     ax.margins(y=0.04)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     level = found.lines[0].value.level
-    return tidy(ax, "value a decision", "", f"bar = {level:.0%} interval over units")
+    what = "difference of values a decision" if apart else "value a decision"
+    return tidy(ax, what, "", f"bar = {level:.0%} interval over units")

@@ -14,6 +14,7 @@ PICTURES = {
     "wrong_law.png": ("04_calibrating_dt", 5),
     "history.png": ("05_reproduce_the_paper", 2),
     "masks.png": ("05_reproduce_the_paper", 6),
+    "real.png": ("06_real_data", 0),
 }
 
 

@@ -37,8 +37,8 @@ IMPUTERS = (
 BOTH, SEEN = "S+W", "S"
 DRAWS = 20  # of the folds
 READING = (
-    "Each line is a policy's value by one estimator, with its 95 % interval over people; a line "
-    '"minus" is a difference of two, and holds 0 where nothing shows.'
+    "Each line is the difference of two policies' values by one estimator, with its 95 % interval "
+    "over people; it holds 0 where nothing shows."
 )
 
 
