@@ -3,10 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check full studies notebooks pictures benchmarks clean
+# a file stays with one worker: its tests share what they have fitted
+SIDE_BY_SIDE := -n auto --dist loadfile
+
+.PHONY: help demo test test-slow check full wheel-test studies notebooks pictures benchmarks clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/'
 
 # torch first and by its exact version: a range would pull several GB of accelerator packages
 $(READY): pyproject.toml constraints.txt
@@ -20,8 +23,16 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## fit, check, simulate and write demo/report.html
 	$(BIN)/pulse-pyro demo --out demo
 
-test: $(READY) ## run the tests
-	$(BIN)/python -m pytest
+# a worker is one of several: more than one thread of linear algebra each would only get in the way
+test test-slow: export OMP_NUM_THREADS = 1
+test test-slow: export OPENBLAS_NUM_THREADS = 1
+test test-slow: export MKL_NUM_THREADS = 1
+
+test: $(READY) ## run the core tests
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m core
+
+test-slow: $(READY) ## run the other tests: pages in a browser, notebooks, the paper
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not core"
 
 check: $(READY) ## lint and types
 	$(BIN)/ruff check .
@@ -29,17 +40,20 @@ check: $(READY) ## lint and types
 	$(BIN)/mypy
 
 full: $(READY) ## tests that take longer, with the benchmarks
-	PULSE_FULL=1 $(BIN)/python -m pytest
+	PULSE_FULL=1 $(MAKE) test test-slow
 	$(MAKE) studies benchmarks
+
+wheel-test: ## build the wheel and use it in an environment and a folder of its own
+	PYTHON=$(PYTHON) .ci/wheel-test
 
 studies: $(READY) ## coverage of bands and bounds, 500 replications each (about half an hour)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/studies -s -o addopts="-q"
 
-notebooks: $(READY) ## run the notebooks at full size, in place, then take the README's pictures
+notebooks: $(READY) ## run the notebooks at full size, in place, then take the pictures out of them
 	$(BIN)/jupyter-execute --inplace notebooks/*.ipynb
 	$(MAKE) pictures
 
-pictures: $(READY) ## take the README's pictures out of the notebooks
+pictures: $(READY) ## take the pictures of README and guide out of the notebooks
 	$(BIN)/python -m tests.pictures
 
 benchmarks: $(READY) ## speed, as ratios measured in one run

@@ -12,7 +12,8 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from pulse_pyro import Lags, Stack
+from pulse_pyro import Lags
+from pulse_pyro.data import Stack
 
 SUMMARY = Stack(Lags(2), Lags(1, start=7), Lags(1, start=14))
 DIMS = {"b": ("recent input",), "c": ("season input",)}

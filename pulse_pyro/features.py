@@ -1,41 +1,32 @@
-"""Feature maps Phi((s, w), a) and their expectation under a law of the missing part w."""
+"""Feature maps Phi((s, w), a): by a function or by terms; their expectation and slopes in w."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, whole
-from pulse_pyro.errors import FeatureError, SettingError
-from pulse_pyro.seeds import stream
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Float4, whole
+from pulse_pyro._core.errors import (
+    BundleError,
+    FeatureError,
+    PulseError,
+    SettingError,
+    nearest,
+)
+from pulse_pyro._core.files import run_file
+from pulse_pyro._core.packed import Packed
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import Conditional, Expectation, FeatureMap, FittedLaw
+from pulse_pyro.data.history import History
+
+# Feature maps Phi((s, w), a) and their expectation under a law of the missing part w.
+
 
 REACH = (0.5, -1.0, 3.0, -10.0, 100.0)  # how far from w a feature map is probed
 CHUNK = 2**21  # feature values in flight during Monte Carlo: 16 MiB
-
-
-class ConditionalLaw(Protocol):
-    """What calibration and policies ask of a law; any imputer can satisfy it."""
-
-    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
-        """Draw W given S_1:t at every t: (batch, time, s_dim) -> (size, batch, time, w_dim)."""
-
-    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
-        """Posterior draws of E[W | S_1:t]: (draws, batch, time, w_dim)."""
-
-
-@runtime_checkable
-class HasMean(Protocol):
-    """A law that knows E[W | S_1:t]; ``exact_mean`` tells whether in closed form."""
-
-    @property
-    def exact_mean(self) -> bool:
-        """Whether :meth:`mean` carries no Monte Carlo error."""
-
-    def mean(self, s: Float3) -> Float3:
-        """Return E[W | S_1:t]: (batch, time, s_dim) -> (batch, time, w_dim)."""
 
 
 @dataclass(frozen=True)
@@ -185,26 +176,8 @@ class Features:
         return out if out.shape == (len(s), len(self.names)) else self.unchecked(s, w, action)
 
 
-@dataclass(frozen=True, eq=False)
-class Expectation:
-    """Expected features phihat = E[Phi((S_t, W), a) | S_1:t] under a law.
-
-    Attributes
-    ----------
-    mean : (..., action, d).
-    mcse : Monte Carlo standard error, same shape; exactly 0 where ``exact``.
-    exact : Phi is affine in w and the law's mean is closed form.
-    size : Monte Carlo draws used (0 when exact).
-    """
-
-    mean: Float
-    mcse: Float
-    exact: bool
-    size: int
-
-
 def expected_features(
-    law: ConditionalLaw, features: Features, s: Float, *, size: int, rng: np.random.Generator
+    law: FittedLaw, features: Features, s: Float | History, *, size: int, rng: np.random.Generator
 ) -> Expectation:
     """Replace the unknown features by their expectation under the law, at all times at once.
 
@@ -213,13 +186,14 @@ def expected_features(
     law : fitted law of W given S_1:t.
     features : the map Phi.
     s : (batch, time, s_dim) shared by all actions, or (batch, time, action, s_dim) with one
-        context per action (K candidate ads a round).
+        context per action (K candidate ads a round); or an archive, whose rows are taken in order.
     size : Monte Carlo draws, used only if Phi is not affine in w.
     rng : source of the draws; ONE set of draws serves every action.
 
     Returns
     -------
-    Expectation with mean and mcse of shape (batch, time, action, d).
+    Expectation with mean and mcse of shape (batch, time, action, d); of an archive (rows, action,
+    d).
 
     The standard error covers Monte Carlo error only, never the error of the law itself: that is
     what calibration is for.
@@ -227,14 +201,16 @@ def expected_features(
     Examples
     --------
     >>> import pulse_pyro as pp
-    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> history = pp.envs.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
     >>> law = pp.linear_lags(19).fit(history, seed=0)
-    >>> phi = pp.features_from_terms(["s", "w*a"], 2, observed=["s"], missing=["w"])
-    >>> found = expected_features(law, phi, history.s[:3], size=100, rng=pp.stream(0, "draws"))
+    >>> phi = pp.terms(["s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> found = expected_features(law, phi, history.grid.s[:3], size=100, rng=pp.stream(0, "draws"))
     >>> found.mean.shape, found.exact  # w*a is affine in w: no draw was needed
     ((3, 60, 2, 2), True)
     """
     whole(size, "expected_features: size", 2)
+    if isinstance(s, History):
+        return law(s).expect(features, size=size, rng=rng)
     s = np.asarray(s, dtype=np.float64)
     per_action = s.ndim == 4
     if s.ndim not in (3, 4) or (per_action and s.shape[2] != features.actions):
@@ -255,26 +231,52 @@ def expected_features(
     def stacked(columns: list[Float2]) -> Float4:
         return np.stack(columns, axis=1).reshape(*lead, k, -1)
 
-    if isinstance(law, HasMean) and law.exact_mean:
-        w = law.mean(series)
-        features.check_rows(series.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1]))
-        if features.affine_in_w(series.reshape(-1, s.shape[-1]), w.reshape(-1, w.shape[-1])):
+    asked = law(series)
+    rows = series.reshape(-1, s.shape[-1])
+    if asked.exact:
+        w = asked.mean()
+        features.check_rows(rows, w)
+        if features.affine_in_w(rows, w):
+            w = w.reshape(*series.shape[:2], -1)
             mean = stacked([features(by_action(series, a), by_action(w, a), a) for a in range(k)])
             return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
 
     means, errors = [], []
     start = rng.bit_generator.state
-    draws: Float4 | None = None
+    draws: Float3 | None = None
     for a in range(k):
         if draws is None or per_action:
             rng.bit_generator.state = start  # arms with contexts of their own share one noise
-            own = s[:, :, a] if per_action else s
-            draws = law.sample(own, size, rng=rng)
-        w = draws.reshape(size, -1, draws.shape[-1])
-        mean, error = _monte_carlo(features, by_action(series, a), w, a)
+            draws = (law(s[:, :, a]) if per_action else asked).draws(size, rng=rng)
+        mean, error = _monte_carlo(features, by_action(series, a), draws, a)
         means.append(mean)
         errors.append(error)
     return Expectation(stacked(means), stacked(errors), exact=False, size=size)
+
+
+def expectation(
+    asked: Conditional, features: FeatureMap, s: Float2, *, size: int, rng: np.random.Generator
+) -> Expectation:
+    """Return E[Phi] at the rows a conditional law speaks of, mean and mcse (n, action, d).
+
+    s : (n, s_dim), S_t of the rows. size, rng : draws, used only if Phi is not affine in w.
+    """
+    phi = features if isinstance(features, Features) else _as_features(features)
+    arms = range(phi.actions)
+    if asked.exact:
+        w = asked.mean()
+        phi.check_rows(s, w)
+        if phi.affine_in_w(s, w):
+            mean = np.stack([phi(s, w, a) for a in arms], axis=1)
+            return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
+    draws = asked.draws(whole(size, "expect: size", 2), rng=rng)
+    each = [_monte_carlo(phi, s, draws, a) for a in arms]
+    means, errors = (np.stack(values, axis=1) for values in zip(*each, strict=True))
+    return Expectation(means, errors, exact=False, size=size)
+
+
+def _as_features(features: FeatureMap) -> Features:
+    return Features(features, features.actions, features.names)
 
 
 def _monte_carlo(
@@ -294,3 +296,208 @@ def _monte_carlo(
         mean[rows] = values.mean(0)
         error[rows] = values.std(0, ddof=1) / np.sqrt(size)
     return mean, error
+
+
+# How the missing part enters the features: Phi((s, w), a) = c_a(s) + M_a(s) w.
+
+
+def need_affine(features: Features, s: Float2, w: Float2, where: str) -> None:
+    """Refuse Phi that is not affine in w at the rows of s (n, s_dim), w (n, w_dim)."""
+    if not features.affine_in_w(s, w):
+        raise FeatureError(
+            f"{where}: Phi must be affine in w, or what is known of W does not carry over to it."
+        )
+
+
+def slopes(
+    features: Features, s: Float2, base: Float2, step: Float1, actions: Sequence[int] | None = None
+) -> Float4:
+    """Return M_a(s), (action, n, w_dim, d), for Phi affine in w.
+
+    base : (n, w_dim) where, and step (w_dim,) how far apart, the two values of Phi are taken;
+    steps of the size of W keep rounding small. Exactly 0 where a coordinate does not move; NaN
+    where s is not seen.
+    """
+    out = []
+    for a in range(features.actions) if actions is None else actions:
+        at = features.unchecked(s, base, a)
+        moved = []
+        for i, by in enumerate(step):
+            there = base.copy()
+            there[:, i] += by
+            after = features.unchecked(s, there, a)
+            change = after - at
+            rounding = np.abs(change) <= 1e-12 * (np.abs(at) + np.abs(after))
+            moved.append(np.where(rounding, 0.0, change / by))
+        out.append(np.stack(moved, axis=1))
+    return np.stack(out)
+
+
+# Features without code, from terms such as "w*a", or from a Python file.
+
+
+ACTION, ONE = "a", "1"
+
+
+def terms(
+    products: Sequence[str], actions: int, *, observed: Sequence[str], missing: Sequence[str]
+) -> Features:
+    """Return Phi with one feature a term: "1", or a product of columns and the action.
+
+    Parameters
+    ----------
+    products : e.g. ["1", "s", "w", "w*a"]; factors are joined by ``*``, a power is a repeated
+        factor.
+    actions : K; ``a`` is the action's number 0 .. K - 1, so with more than two actions "w*a" says
+        that they are equally far apart. For anything else write a features file.
+    observed, missing : names of the columns of S and W, in order.
+
+    Terms are taken apart, never run as code. Not checked: that rewards are linear in these terms.
+
+    Examples
+    --------
+    >>> phi = terms(["1", "s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> phi(np.array([[2.0]]), np.array([[3.0]]), 1)
+    array([[1., 2., 3.]])
+    """
+    whole(actions, "features: actions", 2)
+    columns = [*observed, *missing]
+    odd = [name for name in columns if name in (ACTION, ONE) or "*" in name]
+    if odd:
+        raise FeatureError(
+            f"features: column {odd[0]!r} cannot stand in a term, where a is the action, 1 the "
+            "constant and * a product; rename it, or use a features file."
+        )
+    if isinstance(products, str) or not products:
+        raise FeatureError(
+            f'features: terms must be a list such as ["1", "s", "w*a"], but got {products!r}.'
+        )
+    split = [_factors(term, columns) for term in products]
+    for i, factors in enumerate(split):
+        if sorted(factors) in [sorted(other) for other in split[:i]]:
+            raise FeatureError(f"features: term {products[i]!r} stands twice; leave one out.")
+    place = {name: j for j, name in enumerate(columns)}
+
+    def phi(s: Float2, w: Float2, action: int) -> Float2:
+        values = np.concatenate([s, w], axis=1)
+        out = np.ones((len(s), len(split)))
+        for j, factors in enumerate(split):
+            for name in factors:
+                out[:, j] *= action if name == ACTION else values[:, place[name]]
+        return out
+
+    return Features(phi, actions, tuple(_spelled(term) for term in products))
+
+
+def features_from_file(path: str | Path) -> Features:
+    """Return the features a Python file describes; the file is run: name only files you trust.
+
+    It defines ``features``, a :class:`Features`, or ``phi(s, w, action)`` with ``ACTIONS`` (their
+    number) and ``NAMES`` (of the features).
+    """
+    file = Path(path)
+    if not file.is_file():
+        there = sorted(other.name for other in file.parent.glob("*.py"))
+        raise FeatureError(f"features: there is no file {file}{nearest(file.name, there)}")
+    module = run_file(file)
+    whole_map = getattr(module, "features", None)
+    if isinstance(whole_map, Features):
+        return whole_map
+    if whole_map is not None:
+        raise FeatureError(
+            f"{file}: 'features' must be Features(phi, actions, names), it is "
+            f"{type(whole_map).__name__}."
+        )
+    names = [name for name in vars(module) if not name.startswith("_")]
+    for wanted in ("phi", "ACTIONS", "NAMES"):
+        if not hasattr(module, wanted):
+            raise FeatureError(
+                f"{file}: it defines no {wanted!r}{nearest(wanted, names)} A features file has "
+                "phi(s, w, action), ACTIONS and NAMES, or features = Features(...)."
+            )
+    if not callable(module.phi):
+        raise FeatureError(f"{file}: 'phi' must be a function phi(s, w, action).")
+    try:
+        return Features(module.phi, module.ACTIONS, module.NAMES)
+    except PulseError as cause:
+        raise FeatureError(f"{file}: {cause}") from cause
+
+
+def _spelled(term: str) -> str:
+    """Return a term without the spaces around its factors; those inside a name stay."""
+    return "*".join(factor.strip() for factor in term.split("*"))
+
+
+def _factors(term: object, columns: list[str]) -> list[str]:
+    """Take a term apart; the constant has no factors."""
+    if not isinstance(term, str):
+        raise FeatureError(
+            f'features: a term must be text such as "w*a", but got {term!r}; the constant is "1".'
+        )
+    found = [factor.strip() for factor in term.split("*")]
+    known = [*columns, ACTION, ONE]
+    for factor in found:
+        if not factor:
+            raise FeatureError(
+                f"features: term {term!r} has an empty factor; write it as name*name."
+            )
+        if factor not in known:
+            raise FeatureError(
+                f"features: {factor!r} in term {term!r} is not a column{nearest(factor, known)}"
+            )
+    return [factor for factor in found if factor != ONE]
+
+
+# Phi cannot be stored: a saved thing keeps its answers at a few contexts and knows it again.
+
+
+PROBES = 16
+
+
+def pack_features(features: Features, contexts: Float2, w_dim: int) -> Packed:
+    """Write what tells Phi from others: its names, and its values at made-up rows.
+
+    contexts : (2, s_dim) mean and sd of S, around which they are made up.
+    """
+    rng = stream(0, "probe")
+    s = contexts[0] + contexts[1] * rng.standard_normal((PROBES, contexts.shape[1]))
+    w = rng.standard_normal((PROBES, w_dim))
+    w[PROBES // 2 :] = np.abs(w[PROBES // 2 :])  # a Phi of counts, or of log w, is not NaN at all
+    about = {"names": list(features.names), "actions": features.actions}
+    return Packed(about, {"s": s, "w": w, "values": _values_at(features, s, w)})
+
+
+def unpack_features(packed: Packed, features: object) -> Features:
+    """Return the Phi that is handed in, if it is the one that was written, or say what differs."""
+    saved = packed.manifest
+    names = tuple(saved["names"])
+    if features is None:
+        raise BundleError(
+            f"Phi is not stored; pass it, load(path, features=phi), with names {names}."
+        )
+    if not isinstance(features, Features):
+        raise BundleError(
+            "features must be the Phi it was made with, Features(fn, actions, names), but got "
+            f"{type(features).__name__}."
+        )
+    for what, before, now in (
+        ("features", names, features.names),
+        ("actions", saved["actions"], features.actions),
+    ):
+        if before != now:
+            raise BundleError(f"it was made with {what} {before}, but Phi passed has {now}.")
+    s, w = packed.shaped("s", -1, -1), packed.shaped("w", -1, -1)
+    try:
+        now_values = _values_at(features, s, w)
+    except FeatureError as cause:
+        raise BundleError(f"Phi passed cannot be compared with the one saved: {cause}") from cause
+    before_values = packed.shaped("values", *now_values.shape)
+    if not np.allclose(now_values, before_values, rtol=1e-9, atol=0.0, equal_nan=True):
+        raise BundleError("Phi passed gives other values than when it was saved.")
+    return features
+
+
+def _values_at(features: Features, s: Float2, w: Float2) -> Float3:
+    """Phi at rows s (n, s_dim), w (n, w_dim), for every action: (action, n, d)."""
+    with np.errstate(all="ignore"):
+        return np.stack([features.unchecked(s, w, a) for a in range(features.actions)])

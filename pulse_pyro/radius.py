@@ -13,24 +13,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import njit
 
-from pulse_pyro.arrays import Float1, Float2, positive, whole
-from pulse_pyro.errors import SettingError
+from pulse_pyro._core.arrays import Float1, Float2, positive, whole
+from pulse_pyro._core.errors import SettingError
 
 CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED = range(5)
 WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC = range(3, 8)  # places in the compiled parameters
 
+# fastmath=False is said, not left out: a compiled caller that has it would pass it on, and the last
+# bit of the radius would depend on who was compiled first
 
-@njit(cache=True, error_model="numpy")
+
+@njit(cache=True, error_model="numpy", fastmath=False)
 def bias_part(p: Float1, sum_e2: float, sum_tri: float) -> float:
     """Return B_t of the corrected radius; sums are infinite once a round was told no error."""
     return min(math.sqrt(sum_e2), sum_tri, p[CAP])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=False)
 def sqrt_gamma(
-    kind: int, p: Float1, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float,
+    kind: int,
+    p: Float1,
+    dim: int,
+    ridge: float,
+    rounds: int,
+    logdet: float,
+    sum_e2: float,
     sum_tri: float,
-) -> float:  # fmt: skip
+) -> float:
     """Return sqrt(gamma_t) after ``rounds`` updates; see the constructors for the formulas."""
     if kind in (CONSTANT, SAMPLED):
         return p[0]
@@ -53,7 +62,7 @@ def sqrt_gamma(
 
 @dataclass(frozen=True)
 class Radius:
-    """A rule for sqrt(gamma_t); see constant, paper, corrected, robust, thompson.
+    """A rule for sqrt(gamma_t); see constant, gamma_paper, corrected, robust, thompson.
 
     weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
     seed : of a rule that draws. dim : number of scored features a rule was made for, if it matters.
@@ -89,7 +98,7 @@ class Radius:
         )
 
     @property
-    def untold(self) -> float:
+    def default_error(self) -> float:
         """What e of a round counts as if none is handed over.
 
         Infinite where the rule has a budget, whose cap alpha C then stands for all errors; else 0.
@@ -97,9 +106,15 @@ class Radius:
         return 0.0 if self.cap == math.inf else math.inf
 
     def at(
-        self, *, dim: int, ridge: float, rounds: int, logdet: float, sum_e2: float | None = None,
+        self,
+        *,
+        dim: int,
+        ridge: float,
+        rounds: int,
+        logdet: float,
+        sum_e2: float | None = None,
         sum_tri: float | None = None,
-    ) -> float:  # fmt: skip
+    ) -> float:
         """Return sqrt(gamma_t).
 
         Parameters
@@ -108,7 +123,7 @@ class Radius:
         rounds : t, the number of rewards learned from.
         logdet : log det Sigma_t - d log lambda.
         sum_e2, sum_tri : sum of e^2 and of e u / sqrt(1 + u^2) over those rounds; by default no
-            error was handed over, see :attr:`untold`.
+            error was handed over, see :attr:`default_error`.
         """
         return float(
             sqrt_gamma(
@@ -118,8 +133,8 @@ class Radius:
                 float(ridge),
                 int(rounds),
                 float(logdet),
-                self.untold if sum_e2 is None else float(sum_e2),
-                self.untold if sum_tri is None else float(sum_tri),
+                self.default_error if sum_e2 is None else float(sum_e2),
+                self.default_error if sum_tri is None else float(sum_tri),
             )
         )
 
@@ -131,7 +146,7 @@ class Radius:
         left without errors and without a budget for them.
         """
         rounds, dim = x.shape
-        e_t = np.full(rounds, self.untold) if error is None else error
+        e_t = np.full(rounds, self.default_error) if error is None else error
         inverse = np.eye(dim) / ridge
         logdet = squares = triangle = 0.0
         bare = replace(self, cap=math.inf)
@@ -182,7 +197,7 @@ def constant(alpha: float) -> Radius:
     return Radius("constant", CONSTANT, (positive(alpha, "constant: alpha", zero=True),))
 
 
-def paper(*, noise_sd: float, feature_bound: float, delta: float = 0.05) -> Radius:
+def gamma_paper(*, noise_sd: float, feature_bound: float, delta: float = 0.05) -> Radius:
     """The radius as printed, with its index slip mended (D_tau in the sum, not D_t).
 
     gamma_t = 3 lambda + 6 (sd + 2)^2 [log(4 t^2 / delta) + d log(1 + t B^2 / (d lambda))]
@@ -197,9 +212,9 @@ def paper(*, noise_sd: float, feature_bound: float, delta: float = 0.05) -> Radi
     Assumes ||theta*|| <= 1 and rewards in [-1, 1]. Valid for d >= 4, about 5 times too wide.
     """
     params = (
-        positive(noise_sd, "paper: noise_sd", zero=True),
-        _level(delta, "paper"),
-        positive(feature_bound, "paper: feature_bound"),
+        positive(noise_sd, "gamma_paper: noise_sd", zero=True),
+        _level(delta, "gamma_paper"),
+        positive(feature_bound, "gamma_paper: feature_bound"),
     )
     return Radius("paper", PAPER, params)
 
@@ -240,9 +255,12 @@ def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) ->
 
 
 def noise_scale(
-    *, low: float | None = None, high: float | None = None, reward_sd: float = 0.0,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    reward_sd: float = 0.0,
     context_sd: float = 0.0,
-) -> float:  # fmt: skip
+) -> float:
     """Return sigma: (high - low) / 2 for bounded rewards, else sqrt(reward_sd^2 + context_sd^2).
 
     ``context_sd`` is the sub-Gaussian scale of theta*' Phi(Y_t, a) given S_1:t; for affine Phi and
@@ -283,5 +301,5 @@ def matched_ridge(*, sigma: float, theta_bound: float, dim: int) -> float:
 
 def _level(delta: float, where: str) -> float:
     if not 0 < delta < 1:
-        raise SettingError(f"{where}: delta must lie between 0 and 1, but {delta!r} came.")
+        raise SettingError(f"{where}: delta must lie between 0 and 1, but got {delta!r}.")
     return float(delta)

@@ -1,4 +1,4 @@
-"""Guards that hold for every test: global state is left as it was found."""
+"""What holds for every test: its marker, and that global state is left as it was found."""
 
 import os
 import sys
@@ -9,12 +9,39 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# tests import helpers of it before pytest loads it as a plugin
-pytest.register_assert_rewrite("tests.report_pages")
+HELPERS = ("tests.calibration.helpers", "tests.report.helpers")  # with fixtures of the session
+pytest.register_assert_rewrite(*HELPERS)  # tests import from them before they are plug-ins
+pytest_plugins = HELPERS
 
 # the same examples every time, and no verdict by the clock of a busy machine
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+# by what a test's id begins with; everything else is core
+_GOLDEN = "tests/golden/test_golden.py::test_figures_are_as_before"
+SLOW = {
+    "pages": ("tests/report/test_browser.py",),
+    "notebooks": ("tests/test_notebooks.py",),
+    "paper": (
+        "tests/paper/",
+        "tests/cli/test_cli.py",  # reproduce
+        f"{_GOLDEN}[comparison-linear]",
+        f"{_GOLDEN}[masking]",
+        f"{_GOLDEN}[real-beijing]",
+        f"{_GOLDEN}[sweep-n]",
+    ),
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark every test by where it is, so that a test file needs no decorator."""
+    for item in items:
+        item.add_marker(marker_of(item.nodeid))
+
+
+def marker_of(test):
+    """Return the one marker of a test's id."""
+    return next((name for name, starts in SLOW.items() if test.startswith(starts)), "core")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Pictures of the README, taken out of the committed notebooks: python -m tests.pictures."""
+"""Pictures of README and guide, taken out of the committed notebooks: python -m tests.pictures."""
 
 import base64
 from pathlib import Path

@@ -11,9 +11,20 @@ ROOT = Path(__file__).parents[1] / "pulse_pyro"
 WITH = sorted(path for path in ROOT.rglob("*.py") if ">>>" in path.read_text())
 FEWEST = 18  # docstrings with examples
 SHOWN = [
-    "History.from_frame", "Lags", "Window", "Features", "expected_features", "linear_lags",
-    "calibrate", "PulseUCB", "simulate", "constant", "corrected", "plan", "to_tree",
-]  # fmt: skip
+    "History.from_frame",
+    "Lags",
+    "Window",
+    "Features",
+    "expected_features",
+    "linear_lags",
+    "calibrate",
+    "PulseUCB",
+    "simulate",
+    "constant",
+    "corrected",
+    "plan",
+    "to_tree",
+]
 
 
 def found(path):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from pulse_pyro import features as module
-from pulse_pyro.errors import FeatureError, SettingError
+from pulse_pyro._core.errors import FeatureError, SettingError
 from pulse_pyro.features import Features, expected_features
-from tests.stat import assert_mean
+from tests.helpers import assert_mean
 
 S = np.linspace(-2.0, 2.0, 24).reshape(2, 12, 1)
 
@@ -12,25 +12,38 @@ S = np.linspace(-2.0, 2.0, 24).reshape(2, 12, 1)
 class Sampler:
     """W_t = 1 + 2 (S_1 + ... + S_t) + sd * noise; it can only be sampled."""
 
+    exact = False
+
     def __init__(self, sd=0.0):
         self.sd, self.sizes = sd, []
 
-    def _centre(self, s):
+    def centre(self, s):
         return 1 + 2 * np.cumsum(s[..., :1], axis=-2)
 
-    def sample(self, s, size, *, rng):
+    def sample(self, s, size, rng):
         self.sizes.append(size)
-        return self._centre(s) + self.sd * rng.standard_normal((size, *s.shape[:-1], 1))
+        return self.centre(s) + self.sd * rng.standard_normal((size, *s.shape[:-1], 1))
 
-    def mean_draws(self, s, draws, *, rng):
-        return np.broadcast_to(self._centre(s), (draws, *s.shape[:-1], 1))
+    def __call__(self, s, at=None):
+        return Rows(self, s)
 
 
 class Gaussian(Sampler):
-    exact_mean = True
+    exact = True
 
-    def mean(self, s):
-        return self._centre(s)
+
+class Rows:
+    """What one of these laws says at the rows of s (batch, time, 1)."""
+
+    def __init__(self, law, s):
+        self.law, self.s, self.exact = law, s, law.exact
+
+    def mean(self):
+        assert self.exact
+        return self.law.centre(self.s).reshape(-1, 1)
+
+    def draws(self, size, *, rng):
+        return self.law.sample(self.s, size, rng).reshape(size, -1, 1)
 
 
 def phi(fn, names=("x",), actions=2):
@@ -151,7 +164,7 @@ def test_features_that_are_curved_only_at_some_contexts_are_not_called_affine(pl
 
 def test_a_map_that_only_takes_possible_w_is_averaged():
     class Coin(Gaussian):
-        def sample(self, s, size, *, rng):
+        def sample(self, s, size, rng):
             return rng.integers(0, 2, (size, *s.shape[:-1], 1)).astype(float)
 
     look_up = Features(lambda s, w, a: np.eye(2)[w[:, 0].astype(int)], 2, ("tails", "heads"))

@@ -1,83 +1,103 @@
-"""A module imports only from its own row of the design or rows above it."""
+"""A part imports only from itself and the parts above it, lazily or not; never in circles."""
 
 import ast
+import re
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1] / "pulse_pyro"
-ROWS = (
-    ("errors", "seeds", "arrays", "progress", "files", "sealed", "verdicts", "parallel"),
-    ("history", "frames", "summary", "features", "slopes"),
-    ("_pyro",),
-    ("laws",),
-    ("bundle", "tree", "tree_rows"),
-    ("bands",),
-    ("diagnostics", "serial", "radius", "calibration", "ranks", "gallery"),
-    ("study",),
-    ("planning",),
-    ("policies",),
-    ("environments",),
-    ("simulation",),
-    ("offpolicy",),
-    ("datasets",),
-    ("experiments",),
-    ("cases",),
-    ("plots", "replay_plots", "figures", "diagnostic_plots", "report"),
-    ("stages",),
-    ("demo", "reproduction", "real_data", "commands", "completion", "cli", "cli_data"),
-)
-ROW_OF = {name: i for i, row in enumerate(ROWS) for name in row}
-HEAVY = {"torch", "pyro"}
-MODULES = [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
-# .plot() and .to_arviz() reach forward, if called
-PLOTS = {
-    "pulse_pyro.plots", "pulse_pyro.diagnostic_plots", "pulse_pyro.replay_plots", "pulse_pyro.tree",
-}  # fmt: skip
+PARTS = (
+    "_core", "base", "data", "features", "_pyro", "laws", "bands", "diagnostics", "radius",
+    "calibration", "policies", "envs", "offpolicy", "report", "study", "paper", "cli",
+)  # fmt: skip
+ENTRY = re.compile(r"pulse_pyro(\.\w+)+:\w+")
+LOOSE = {"base", "features", "radius", "cli"}
 
 
-def imports(path):
-    """(module, inside a function or TYPE_CHECKING block) for every import of a file."""
-    tree = ast.parse(path.read_text())
-    late = set()
+def name_of(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+del MODULES["pulse_pyro"]  # the table of public names, which are loaded when first used
+
+
+@cache
+def imports(name):
+    """(module, when) of every import of a file.
+
+    when: "at once", "called", "typing", or "named": a registry's entry, "module:attribute".
+    """
+    tree = ast.parse(MODULES[name].read_text())
+    when = {}
     for node in ast.walk(tree):
-        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        if guarded or isinstance(node, ast.FunctionDef):
-            late |= {id(child) for child in ast.walk(node)}
+        if isinstance(node, ast.FunctionDef):
+            when |= dict.fromkeys(map(id, ast.walk(node)), "called")
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, id(node) in late
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) in late
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            when |= dict.fromkeys(map(id, ast.walk(node)), "typing")
+    found = []
+    for node in ast.walk(tree):
+        at = when.get(id(node), "at once")
+        if isinstance(node, ast.Import):
+            found += [(alias.name, at) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [(one if one in MODULES else node.module, at) for one in whole]
+        elif isinstance(node, ast.Constant) and ENTRY.fullmatch(str(node.value)):
+            found.append((node.value.split(":")[0], "named"))
+    return tuple(found)
 
 
-def part(path):
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def part(name):
+    return PARTS.index(name.split(".")[1])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_upwards(path):
-    for module, late in imports(path):
-        if not module.startswith("pulse_pyro.") or (late and module in PLOTS):
-            continue
-        other = module.split(".")[1]
-        typing_only = late and part(path) in ("plots", "replay_plots", "figures")
-        assert ROW_OF[other] <= ROW_OF[part(path)] or typing_only, f"{path.name} imports {module}"
+def test_every_module_is_in_a_part():
+    assert {name.split(".")[1] for name in MODULES} == set(PARTS)
+    loose = {name.split(".")[1] for name, path in MODULES.items() if path.parent == ROOT}
+    assert loose == LOOSE
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_only_the_pyro_rows_import_torch_and_elsewhere_only_when_called(path):
-    for module, late in imports(path):
-        if module.split(".")[0] in HEAVY:
-            assert part(path) == "_pyro" or (part(path) == "laws" and late)
+def test_imports_point_upwards_typing_and_lazy_ones_too():
+    wrong = [
+        f"{name} imports {module} ({when})"
+        for name in MODULES
+        for module, when in imports(name)
+        if module in MODULES and part(module) > part(name)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
-def test_every_module_has_a_row():
-    assert {part(path) for path in MODULES} == set(ROW_OF)
+def test_only_the_command_line_imports_the_paper():
+    inside = ("pulse_pyro.paper", "pulse_pyro.cli")
+    for name in MODULES:
+        if not name.startswith(inside):
+            assert not [m for m, _ in imports(name) if m.startswith("pulse_pyro.paper")], name
 
 
-def test_modules_stay_small():
-    lengths = sorted(len(path.read_text().splitlines()) for path in MODULES)
-    assert lengths[-1] <= 300
-    assert lengths[len(lengths) // 2] <= 180
+def test_nothing_is_imported_in_circles():
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        path.append(name)
+        for module, when in imports(name):
+            # a registry lists what its package holds; it is read by name, and loads nothing itself
+            if module in MODULES and module != name and when not in ("typing", "named"):
+                visit(module)
+        done.add(path.pop())
+
+    for name in MODULES:
+        visit(name)
+
+
+def test_torch_and_pyro_are_imported_in_two_parts_and_by_laws_only_when_called():
+    for name in MODULES:
+        for module, when in imports(name):
+            if module.split(".")[0] in ("torch", "pyro"):
+                home = name.split(".")[1]
+                assert home == "_pyro" or (home == "laws" and when == "called"), name

@@ -7,9 +7,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.paper.helpers import folder
 from tests.pictures import FOLDER as GALLERY
 from tests.pictures import PICTURES, picture
-from tests.real_data import folder
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
@@ -51,6 +51,7 @@ def test_it_is_committed_with_its_outputs(path):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_of_the_readme_are_the_notebooks_own(name):
+def test_pictures_are_the_notebooks_own_and_shown(name):
     assert (GALLERY / name).read_bytes() == picture(name), "run: make pictures"
-    assert f"notebooks/pictures/{name}" in (ROOT / "README.md").read_text()
+    pages = [ROOT / "README.md", *(FOLDER / "guide").glob("*.md")]
+    assert any(f"pictures/{name})" in page.read_text() for page in pages)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from pulse_pyro.errors import SettingError
+from pulse_pyro._core.errors import SettingError
 from pulse_pyro.policies.linear import decide, init, update
-from pulse_pyro.radius import constant, corrected, noise_scale, paper
+from pulse_pyro.radius import constant, corrected, gamma_paper, noise_scale
 
 GOLDEN = {"dim": 4, "ridge": 1.0, "rounds": 1000, "logdet": 27.6350191173}
 SEED, DIM, ROUNDS = st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 25)
@@ -38,7 +38,7 @@ def norm(vector, matrix):
 
 @pytest.mark.parametrize(("sum_d", "gamma"), [(0, 1158.6679073541), (1, 1206.6679073541)])
 def test_the_paper_radius_has_its_worked_value(sum_d, gamma):
-    radius = paper(noise_sd=0.05, delta=0.05, feature_bound=2.0)
+    radius = gamma_paper(noise_sd=0.05, delta=0.05, feature_bound=2.0)
     assert radius.at(**GOLDEN, sum_e2=4.0 * sum_d) ** 2 == pytest.approx(gamma, abs=1e-9)
 
 
@@ -63,7 +63,7 @@ def test_before_any_reward_the_corrected_ball_is_exact():
 
 
 def test_before_any_reward_the_paper_radius_is_finite():
-    found = paper(noise_sd=1.0, feature_bound=1.0, delta=0.05).at(
+    found = gamma_paper(noise_sd=1.0, feature_bound=1.0, delta=0.05).at(
         dim=2, ridge=1.0, rounds=0, logdet=0.0
     )
     assert found == pytest.approx(math.sqrt(3 + 54 * math.log(80)), rel=1e-14)
@@ -123,7 +123,7 @@ def test_the_paper_radius_contains_the_corrected_one(seed, dim, rounds, ridge, n
     x, e, _ = rows(seed, dim, rounds)
     sums = learned(x, e, ridge).sums
     at = {"dim": dim, "ridge": ridge, "rounds": rounds, "logdet": sums[1], "sum_e2": sums[2]}
-    wide = paper(noise_sd=noise, delta=delta, feature_bound=2.0).at(**at)
+    wide = gamma_paper(noise_sd=noise, delta=delta, feature_bound=2.0).at(**at)
     tight = corrected(sigma=noise + 2, delta=delta).at(**at, sum_tri=np.inf)
     assert wide >= tight
 
@@ -132,7 +132,7 @@ def test_the_paper_radius_contains_the_corrected_one(seed, dim, rounds, ridge, n
 @given(SEED, DIM, ROUNDS)
 def test_radii_never_shrink(seed, dim, rounds):
     x, e, _ = rows(seed, dim, rounds)
-    for radius in (corrected(sigma=1.0), paper(noise_sd=0.1, feature_bound=1.0)):
+    for radius in (corrected(sigma=1.0), gamma_paper(noise_sd=0.1, feature_bound=1.0)):
         path = []
         for t in range(rounds + 1):
             _, logdet, e2, tri, _ = learned(x[:t], e[:t], 1.0).sums
@@ -149,16 +149,16 @@ def test_noise_scales_come_from_bounds_or_standard_deviations():
 
 
 BAD = {
-    "constant: alpha must be a finite number >= 0, but -1": lambda: constant(-1.0),
+    "constant: alpha must be a finite number >= 0, but got -1": lambda: constant(-1.0),
     "constant: alpha": lambda: constant(math.nan),
-    "paper: noise_sd": lambda: paper(noise_sd=-0.1, feature_bound=1.0),
-    "paper: delta must lie between 0 and 1, but 0": lambda: paper(
+    "gamma_paper: noise_sd": lambda: gamma_paper(noise_sd=-0.1, feature_bound=1.0),
+    "gamma_paper: delta must lie between 0 and 1, but got 0": lambda: gamma_paper(
         noise_sd=1.0, feature_bound=1.0, delta=0.0
     ),
-    "paper: feature_bound": lambda: paper(noise_sd=1.0, feature_bound=0.0),
+    "gamma_paper: feature_bound": lambda: gamma_paper(noise_sd=1.0, feature_bound=0.0),
     "corrected: sigma": lambda: corrected(sigma=math.inf),
     "corrected: theta_bound": lambda: corrected(sigma=1.0, theta_bound=0.0),
-    "corrected: delta must lie between 0 and 1, but 1.5": lambda: corrected(sigma=1, delta=1.5),
+    "corrected: delta must lie between 0 and 1, but got 1.5": lambda: corrected(sigma=1, delta=1.5),
     "corrected: delta": lambda: corrected(sigma=1.0, delta=math.nan),
     "high - low": lambda: noise_scale(low=1.0, high=-1.0),
     "give both low and high": lambda: noise_scale(low=0.0),

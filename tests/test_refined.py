@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
+from pulse_pyro.policies.kernels import NOTHING
 from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, run_kernel
-from pulse_pyro.policies.refine import NOTHING
-from tests.dense_core import Rule, always_inside, dense
-from tests.stat import binomial_floor
-from tests.worlds import linear_history
+from tests.helpers import binomial_floor, linear_history
+from tests.policies.helpers import Rule, always_inside, dense
 
 SEED, RIDGE = st.integers(0, 2**32 - 1), st.sampled_from([0.2, 1.0, 7.0])
 FLAGS = list(itertools.product([False, True], repeat=3))
@@ -60,7 +59,7 @@ def agree(found, truth):
 def test_the_refined_index_with_errors_given(flags, seed, ridge, alpha):
     x, reward, error, _ = problem(seed)
     own = rule(flags, alpha=alpha, budget=math.inf if alpha == math.inf else float(error.sum()))
-    found = pp.play_horizon(x, reward, radius(own), ridge=ridge, error=error)
+    found = pp.policies.play_horizon(x, reward, radius(own), ridge=ridge, error=error)
     agree(found, dense(x[0], reward[0], own, ridge, error=error[0]))
 
 
@@ -73,8 +72,8 @@ def test_the_refined_index_with_errors_learned_about(flags, seed, ridge, kind):
     slopes = rng.standard_normal((*shape, 3, 2, 3))
     reward[:, :20] *= 0.1  # what is learned later would widen what was learned before
     own = Rule(bias=flags[0], ridge=flags[1], optimistic=flags[2], size=3.0, sigma=0.1)
-    told = pp.Sensitivity(eps, slopes)
-    found = pp.play_horizon(x, reward, radius(own), ridge=ridge, error=told)
+    told = pp.calibration.Sensitivity(eps, slopes)
+    found = pp.policies.play_horizon(x, reward, radius(own), ridge=ridge, error=told)
     flat = slopes[0, 0] if kind == "shared" else slopes[0]
     agree(found, dense(x[0], reward[0], own, ridge, eps=eps[0], slopes=flat))
 
@@ -84,12 +83,12 @@ def test_what_is_taught_are_the_true_features_and_they_carry_no_error(bias):
     x, reward, error, rng = problem(0)
     true = x + 0.3 * rng.standard_normal(x.shape)
     own = rule((bias, bias, False))
-    found = pp.play_horizon(x, reward, radius(own), error=error, taught=true)
+    found = pp.policies.play_horizon(x, reward, radius(own), error=error, taught=true)
     agree(found, dense(x[0], reward[0], own, taught=true[0]))
     assert found[2].sums[0, 2:4].tolist() == [0.0, 0.0]
     hidden = true.copy()
     hidden[0, ::2, :, 0] = np.nan  # there the scored features are learned from, with their error
-    mixed = pp.play_horizon(x, reward, radius(own), error=error, taught=hidden)
+    mixed = pp.policies.play_horizon(x, reward, radius(own), error=error, taught=hidden)
     played = np.flatnonzero(np.isfinite(reward[0, :, 0]) & (np.arange(40) % 2 == 0))
     due = (error[0, played, mixed[0][0, played]] ** 2).sum()
     assert mixed[2].sums[0, 2] == pytest.approx(due, rel=1e-12)
@@ -101,7 +100,9 @@ def test_the_bonus_of_an_arm_is_never_wider(seed, ridge, rounds, dim):
     rng = np.random.default_rng(seed)
     x, e = rng.standard_normal((rounds, dim)), rng.exponential(size=rounds)
     played, pay, error = x[None, :, None], np.zeros((1, rounds, 1)), e[None, :, None]
-    state = pp.play_horizon(played, pay, pp.corrected(sigma=1.0), ridge=ridge, error=error)[2]
+    state = pp.policies.play_horizon(
+        played, pay, pp.corrected(sigma=1.0), ridge=ridge, error=error
+    )[2]
     bias = min(math.sqrt(state.sums[0, 2]), state.sums[0, 3])
     arm = rng.standard_normal(dim)
     v = state.inverse[0] @ arm
@@ -116,8 +117,8 @@ def test_optimism_adds_the_error_of_an_arm_and_nothing_else(extra, arm):
     error = np.array([[[0.3, 0.3 + extra]]])
     plain = pp.corrected(sigma=1.0)
     keen = plain.refined(bias_per_arm=False, ridge_per_arm=False, optimistic=True)
-    assert pp.play_horizon(x, np.zeros((1, 1, 2)), keen, error=error)[0][0, 0] == arm
-    assert pp.play_horizon(x, np.zeros((1, 1, 2)), plain, error=error)[0][0, 0] == 0
+    assert pp.policies.play_horizon(x, np.zeros((1, 1, 2)), keen, error=error)[0][0, 0] == arm
+    assert pp.policies.play_horizon(x, np.zeros((1, 1, 2)), plain, error=error)[0][0, 0] == 0
 
 
 # --- errors learned about -----------------------------------------------------------------------
@@ -131,7 +132,7 @@ def spent(x, reward, eps, slopes):
         eps=eps, slopes=slopes, spent=e, kappa=np.full((runs, arms, eps.shape[2]), np.inf)
     )
     plain = pp.corrected(sigma=0.2)
-    run_kernel(pp.init(dim, 1.0, (runs,)), x, reward, NO_ERROR, NO_MASK, plain, extra)
+    run_kernel(pp.policies.init(dim, 1.0, (runs,)), x, reward, NO_ERROR, NO_MASK, plain, extra)
     return e
 
 
@@ -187,8 +188,8 @@ def test_theta_is_covered_with_errors_learned_about_under_a_biased_law():
     for refine in (False, True):
         used = rule.refined(optimistic=True) if refine else rule
         for eps in (by, 0.0):
-            told = pp.Sensitivity(np.full((runs, rounds, 1), eps), slopes)
-            action, gamma, state = pp.play_horizon(x, reward, used, ridge=0.1, error=told)
+            told = pp.calibration.Sensitivity(np.full((runs, rounds, 1), eps), slopes)
+            action, gamma, state = pp.policies.play_horizon(x, reward, used, ridge=0.1, error=told)
             held.append(always_inside(x, reward, action, gamma, theta, 0.1).sum())
             most = (eps * size * np.sqrt(1 + action)) ** 2
             if eps:  # something was learned about what W is worth
@@ -205,19 +206,22 @@ def test_theta_is_covered_with_errors_learned_about_under_a_biased_law():
 def test_a_refined_policy_online_plays_the_whole_horizon(flags, reveal):
     history, _ = linear_history(seed=1)
     law = pp.linear_lags(1).fit(history, seed=0)
-    s, w = history.s.reshape(-1, 1)[:300], history.w.reshape(-1, 1)[:300]  # memory 64, 128, 256
+    s, w = (
+        history.grid.s.reshape(-1, 1)[:300],
+        history.grid.w.reshape(-1, 1)[:300],
+    )  # memory 64, 128, 256
     rng = np.random.default_rng(0)
-    x = pp.expected_features(law, WA, s[None], size=2, rng=rng).mean
+    x = pp.features.expected_features(law, WA, s[None], size=2, rng=rng).mean
     true = np.stack([WA(s, w, a) for a in range(2)], axis=1)[None]
     reward = true @ [0.1, 0.2, 0.1, 0.5] + 0.1 * rng.standard_normal((1, 300, 1))
     error = rng.exponential(0.3, (1, 300, 2))
     own = rule(flags)
     if reveal and own.optimistic:
-        with pytest.raises(pp.SettingError, match="taught goes with plain errors"):
-            pp.play_horizon(x, reward, radius(own), error=error, taught=true)
+        with pytest.raises(pp.errors.SettingError, match="taught goes with plain errors"):
+            pp.policies.play_horizon(x, reward, radius(own), error=error, taught=true)
         return
     told = {"error": error, "taught": true if reveal else None}
-    action, gamma, whole = pp.play_horizon(x, reward, radius(own), **told)
+    action, gamma, whole = pp.policies.play_horizon(x, reward, radius(own), **told)
     bot = pp.PulseUCB(law, WA, radius(own))
     for t in range(300):
         choice = bot.act(s[t], error=error[0, t])
@@ -231,20 +235,25 @@ def test_a_refined_policy_online_plays_the_whole_horizon(flags, reveal):
 
 def test_what_a_refined_rule_cannot_do_is_said():
     x, reward, _, _ = problem(0)
-    told = pp.Sensitivity(np.ones((1, 40, 2)), np.ones((1, 1, 3, 2, 3)))
+    told = pp.calibration.Sensitivity(np.ones((1, 40, 2)), np.ones((1, 1, 3, 2, 3)))
     plain = pp.corrected(sigma=1.0)
-    for other in (pp.constant(1.0), pp.paper(noise_sd=1.0, feature_bound=1.0)):
-        with pytest.raises(pp.SettingError, match="needs the corrected radius"):
-            pp.play_horizon(x, reward, other, error=told)
-    with pytest.raises(pp.SettingError, match="use play_horizon"):
-        pp.decide(pp.init(3, 1.0), x[0, 0], plain.refined())
-    with pytest.raises(pp.SettingError, match="taught goes with plain errors"):
-        pp.play_horizon(x, reward, plain, error=told, taught=x)
-    with pytest.raises(pp.FeatureError, match="taught must have the shape of x"):
-        pp.play_horizon(x, reward, plain, taught=x[:, :4])
+    for other in (pp.constant(1.0), pp.radius.gamma_paper(noise_sd=1.0, feature_bound=1.0)):
+        with pytest.raises(pp.errors.SettingError, match="needs the corrected radius"):
+            pp.policies.play_horizon(x, reward, other, error=told)
+    with pytest.raises(pp.errors.SettingError, match="use play_horizon"):
+        pp.policies.decide(pp.policies.init(3, 1.0), x[0, 0], plain.refined())
+    with pytest.raises(pp.errors.SettingError, match="taught goes with plain errors"):
+        pp.policies.play_horizon(x, reward, plain, error=told, taught=x)
+    with pytest.raises(pp.errors.FeatureError, match="taught must have the shape of x"):
+        pp.policies.play_horizon(x, reward, plain, taught=x[:, :4])
     for bad in (
-        {"eps": told.eps[:, :5]}, {"eps": -told.eps}, {"slopes": told.slopes[..., :2]},
-        {"slopes": np.ones((1, 7, 3, 2, 3))}, {"slopes": told.slopes * np.nan},
-    ):  # fmt: skip
-        with pytest.raises(pp.SettingError, match=r"play_horizon: (a Sensitivity|slopes|eps)"):
-            pp.play_horizon(x, reward, plain, error=told._replace(**bad))
+        {"eps": told.eps[:, :5]},
+        {"eps": -told.eps},
+        {"slopes": told.slopes[..., :2]},
+        {"slopes": np.ones((1, 7, 3, 2, 3))},
+        {"slopes": told.slopes * np.nan},
+    ):
+        with pytest.raises(
+            pp.errors.SettingError, match=r"play_horizon: (a Sensitivity|slopes|eps)"
+        ):
+            pp.policies.play_horizon(x, reward, plain, error=told._replace(**bad))

@@ -10,9 +10,9 @@ import pytest
 
 import pulse_pyro as pp
 from pulse_pyro.cli import main
-from pulse_pyro.frames import column_names
+from pulse_pyro.data.tables import column_names
 from pulse_pyro.report import policy_sections
-from tests.study_folders import write_study
+from tests.study.helpers import write_study
 
 
 def refused(call, *words):
@@ -33,14 +33,13 @@ def test_a_column_that_is_not_there_is_a_slip_of_data(tmp_path, key):
     lines[at] = lines[at].replace(f'"{name}"', f'"{name}x"')
     path.write_text("\n".join(lines))
     words = (f"study.toml [data] {key}: there is no column '{name}x'", f"did you mean '{name}'")
-    refused(lambda: pp.read_study(path), *(words if len(name) > 1 else words[:1]))
+    refused(lambda: pp.study.read_study(path), *(words if len(name) > 1 else words[:1]))
 
 
 def test_column_names_of_both_kinds_of_file(tmp_path):
     frame = pd.DataFrame({"u": [1], "s": [0.5]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert column_names(tmp_path / "a.csv") == ["u", "s"]
-    pytest.importorskip("pyarrow")
     frame.to_parquet(tmp_path / "a.parquet")
     assert column_names(tmp_path / "a.parquet") == ["u", "s"]
     (tmp_path / "b.parquet").write_text("no")
@@ -55,7 +54,7 @@ def test_the_bad_cell_is_named_not_the_first_one(tmp_path):
     at = lines[0].split(",").index("w0")
     lines[8] = ",".join("abc" if i == at else cell for i, cell in enumerate(cells))
     archive.write_text("\n".join(lines) + "\n")
-    refused(lambda: pp.check_study(path), "column 'w0'", "'abc' at row 7")
+    refused(lambda: pp.study.check_study(path), "column 'w0'", "'abc' at row 7")
 
 
 def test_numbers_as_text_are_said_to_be_that():
@@ -74,7 +73,7 @@ def test_the_folder_of_a_study_is_not_its_file(tmp_path, capsys, verb):
 def test_actions_beside_a_features_file(tmp_path):
     path = write_study(tmp_path / "mine", ('terms = ["1", "s", "w0", "w0*a"]', 'file = "phi.py"'))
     (path.parent / "phi.py").write_text("")
-    refused(lambda: pp.check_study(path), "[features]", "remove actions")
+    refused(lambda: pp.study.check_study(path), "[features]", "remove actions")
 
 
 @pytest.mark.parametrize("words", [["completion", "bash"], ["--help"], ["models", "nowhere"]])
@@ -96,7 +95,7 @@ def played(second, spread, runs=4):
     wiggle = spread * np.linspace(-1.0, 1.0, runs)
     cond = np.stack([10.0 + wiggle, 10.0 + second + wiggle])[..., None] * np.ones(3)
     action = np.zeros(cond.shape, int)
-    return pp.Run(("a", "b"), action, cond + 8.55, cond, np.full(runs, 8.55))
+    return pp.envs.Run(("a", "b"), action, cond + 8.55, cond, np.full(runs, 8.55))
 
 
 def test_the_gap_is_said_of_policies_that_see_only_s_on_average():
@@ -107,9 +106,13 @@ def test_the_gap_is_said_of_policies_that_see_only_s_on_average():
     assert "(8.55 here)" in text
 
 
-@pytest.mark.parametrize(("second", "spread", "doubt"), [
-    (5.0, 0.1, ""), (0.1, 4.0, " (not clearly: within the standard errors)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("second", "spread", "doubt"),
+    [
+        (5.0, 0.1, ""),
+        (0.1, 4.0, " (not clearly: within the standard errors)"),
+    ],
+)
 def test_the_lowest_regret_is_called_unclear_where_it_is(second, spread, doubt):
     assert f"Lowest regret_cond: a{doubt}." in policy_sections(played(second, spread))[0].text
 

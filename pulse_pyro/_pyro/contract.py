@@ -9,11 +9,11 @@ import numpy as np
 import pyro.poutine as poutine
 import torch
 
-from pulse_pyro._pyro.card import ModelCard, Site
+from pulse_pyro._core.arrays import Float2
+from pulse_pyro._core.errors import ModelError, PulseError, nearest
 from pulse_pyro._pyro.predict import has_mean, run_at_draws
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro.arrays import Float2
-from pulse_pyro.errors import ModelError, PulseError, nearest
+from pulse_pyro.base import ModelCard, Site
 
 Model = Callable[..., Any]
 RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows", n, dim=-1)'

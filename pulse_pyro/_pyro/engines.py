@@ -12,18 +12,137 @@ import pyro.poutine as poutine
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuide, AutoMultivariateNormal
-from pyro.infer.autoguide.initialization import init_to_value
+from pyro.infer.autoguide.initialization import init_to_median, init_to_value
+from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
-from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro._pyro.fit import Fit
-from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
-from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
-from pulse_pyro._pyro.sandbox import nan_is_ours, sandbox
-from pulse_pyro.arrays import Float, Float1
-from pulse_pyro.errors import ConvergenceError, ModelError
-from pulse_pyro.progress import bar
-from pulse_pyro.seeds import torch_seed
+from pulse_pyro._core.arrays import Float, Float1
+from pulse_pyro._core.errors import ConvergenceError, ModelError
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.seeds import torch_seed
+from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
+from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
+from pulse_pyro.base import ModelCard
+
+# The posterior of a model as one function of a flat, whitened vector.
+#
+# Raw-scale samplers crawl and raw-scale variational fits go astray when posterior scales differ by
+# orders of magnitude. So every engine works on z with u = mode + L z, where L L' is the inverse
+# Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
+
+
+RESTARTS = 20
+NEAR = 0.05  # posterior sds by which the mode may be missed
+WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
+
+
+class Potential:
+    """U(u) = -log p(u, data) on unconstrained parameters, flattened and whitened."""
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: tuple[Any, ...],
+        label: str,
+        energy: Callable[..., Any] | None = None,
+        first: Mapping[str, Float] | None = None,
+    ) -> None:
+        try:
+            start, self._potential, self._transforms, _ = initialize_model(
+                model, args, init_strategy=init_to_median(num_samples=15)
+            )
+        except (ValueError, RuntimeError, NotImplementedError) as cause:
+            raise ModelError(
+                f"{label}: no starting point with finite posterior density was found "
+                f"({cause}); check priors, supports and NaN in the data."
+            ) from cause
+        self._potential = energy or self._potential
+        for name, value in (first or {}).items():
+            there = torch.as_tensor(value)
+            start[name] = self._transforms[name](there) if name in self._transforms else there
+        self.shapes = {name: value.shape for name, value in start.items()}
+        flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
+        self.dim = len(flat)
+        self.mode, self.scale, self.whitened = self._whiten(flat)
+
+    def unflatten(self, u: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Cut (..., dim) into unconstrained sites (..., *shape)."""
+        out, at = {}, 0
+        for name, shape in self.shapes.items():
+            out[name] = u[..., at : at + shape.numel()].reshape(u.shape[:-1] + shape)
+            at += shape.numel()
+        return out
+
+    def energy(self, u: torch.Tensor) -> torch.Tensor:
+        """Return U at one flat vector (dim,)."""
+        return self._potential(self.unflatten(u))
+
+    def from_white(self, z: torch.Tensor) -> torch.Tensor:
+        """Map z (..., dim) to u = mode + L z."""
+        return self.mode + z @ self.scale.T
+
+    def draws(self, u: torch.Tensor) -> dict[str, Float]:
+        """Map flat draws (m, dim) to constrained sites, (m, *shape) each, as NumPy arrays."""
+        with torch.no_grad():
+            sites = self.unflatten(u)
+            return {
+                name: self._transforms[name].inv(value).numpy()
+                if name in self._transforms
+                else value.numpy()
+                for name, value in sites.items()
+            }
+
+    def _whiten(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+        """Return (mode, L, True), or (start, I, False) where no proper mode is found."""
+        plain = start, torch.eye(self.dim), False
+        if self.dim > WHITEN_LIMIT:
+            return plain
+        mode, slope = self._minimise(start)
+        hessian = torch.autograd.functional.hessian(self.energy, mode)
+        if not torch.isfinite(hessian).all():
+            return plain
+        factor, failed = torch.linalg.cholesky_ex(0.5 * (hessian + hessian.T))
+        if failed:
+            return plain
+        # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
+        scale = torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T
+        # |L' gradient| is the distance to the mode in posterior standard deviations
+        if not torch.linalg.vector_norm(scale.T @ slope) <= NEAR:
+            return plain
+        return mode, scale, True
+
+    def _minimise(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Search the mode, restarting while it helps; return it and the gradient there."""
+        u = start.clone().requires_grad_(True)
+        progress = bar(label="posterior mode, evaluations")
+
+        def closure() -> torch.Tensor:
+            search.zero_grad()
+            loss = self.energy(u)
+            loss.backward()
+            progress.update()
+            return loss
+
+        before = float(self.energy(start).detach())
+        for _ in range(RESTARTS):  # a restart drops the curvature gathered far from the mode
+            search = torch.optim.LBFGS(
+                [u],
+                max_iter=300,
+                history_size=30,
+                tolerance_grad=1e-8,
+                tolerance_change=1e-13,
+                line_search_fn="strong_wolfe",
+            )
+            search.step(closure)
+            energy = float(closure().detach())
+            gained, before = before - energy, energy
+            if not gained > 1e-9 * abs(energy):
+                break
+        progress.close()
+        slope = torch.zeros_like(start) if u.grad is None else u.grad.detach()
+        found = u.detach()
+        return (found, slope) if torch.isfinite(found).all() else (start, slope)
+
 
 PSIS_DRAWS = 400
 DIVERGED = (
@@ -50,7 +169,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
     """Fit inside the sandbox; only arrays of the global sites leave it."""
     _refuse_early(problem, inference)
     # the checks have validated model and data; validating again at every step doubles the time
-    with _said_plainly(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
+    with _errors_in_words(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
         else:
@@ -69,7 +188,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
 
 
 @contextmanager
-def _said_plainly(label: str) -> Iterator[None]:
+def _errors_in_words(label: str) -> Iterator[None]:
     try:
         yield
     except torch.linalg.LinAlgError as cause:  # type: ignore[attr-defined]
@@ -111,9 +230,13 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
             spread = 2.0 if potential.whitened else 0.0
             start = {"z": spread * torch.randn(potential.dim)}
             mcmc = MCMC(
-                kernel, num_samples=each, warmup_steps=how.warmup, initial_params=start,
-                disable_progbar=True, hook_fn=lambda *_: progress.update(),
-            )  # fmt: skip
+                kernel,
+                num_samples=each,
+                warmup_steps=how.warmup,
+                initial_params=start,
+                disable_progbar=True,
+                hook_fn=lambda *_: progress.update(),
+            )
             mcmc.run()
             chains.append(mcmc.get_samples()["z"])
             lost = mcmc.diagnostics()["divergences"].values()
@@ -181,7 +304,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
         svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
         losses = np.empty(how.steps)
         for i in bar(range(how.steps), label="SVI"):
-            with nan_is_ours():
+            with without_nan_warnings():
                 losses[i] = svi.step(*problem.args)
             _refuse_nan(losses[i], i, problem.label)
         _refuse_diverged(losses, problem.label)
@@ -239,7 +362,7 @@ def _optimise(model: Any, guide: Any, how: Svi, label: str) -> Float1:
     losses = np.empty(how.steps)
     for i in bar(range(how.steps), label="SVI"):
         adam.zero_grad()
-        with nan_is_ours():
+        with without_nan_warnings():
             loss = loss_of()
             loss.backward()
         adam.step()

@@ -1,10 +1,15 @@
-"""Ways to fit a law, as values. Nothing here imports torch."""
+"""Ways to fit a law, as values, and what comes out of any of them. Nothing here imports torch."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pulse_pyro.arrays import positive, share, whole
-from pulse_pyro.errors import SettingError
+import numpy as np
+
+from pulse_pyro._core.arrays import Float, Float1, positive, share, whole
+from pulse_pyro._core.errors import ModelError, SettingError
+
+# Ways to fit a law, as values. Nothing here imports torch.
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Nuts:
         whole(self.warmup, "Nuts: warmup", 1)
         if not 0 < self.target_accept < 1:
             raise SettingError(
-                f"Nuts: target_accept must lie between 0 and 1, but {self.target_accept!r} came."
+                f"Nuts: target_accept must lie between 0 and 1, but got {self.target_accept!r}."
             )
 
 
@@ -89,3 +94,57 @@ class Ensemble:
 
 
 Inference: TypeAlias = Exact | Nuts | Svi | Laplace | Ensemble
+ENGINES: dict[str, type[Inference]] = {  # as study files name them
+    "exact": Exact,
+    "nuts": Nuts,
+    "svi": Svi,
+    "laplace": Laplace,
+    "ensemble": Ensemble,
+}
+
+
+def choose_engine(
+    inference: Inference | None, engines: tuple[type[Inference], ...], label: str, reason: str = ""
+) -> Inference | None:
+    """Return the engine asked for, or a law's own; one that does not suit the law is refused.
+
+    engines : what the law can be fitted by, its own first; none if it fits itself, and then None
+    is returned. label, reason : the law's name, and why not every engine suits it.
+    """
+    if inference is None:
+        return engines[0]() if engines else None
+    if not isinstance(inference, tuple(ENGINES.values())):
+        known = _either(list(ENGINES.values()))
+        raise SettingError(f"{label}: inference must be {known}, but got {inference!r}.")
+    if isinstance(inference, engines):
+        return inference
+    why = f": {reason}" if reason else ""
+    use = f"use {_either(engines)}, or leave it out for its own" if engines else "leave it out"
+    raise ModelError(f"{inference!r} does not suit {label}{why}; {use}.")
+
+
+def _either(engines: Sequence[type[Inference]]) -> str:
+    """Return "Exact(), Nuts() or Svi()"."""
+    *most, last = (f"{engine.__name__}()" for engine in engines)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+# What comes out of any way of fitting. Nothing here imports torch.
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
+
+    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi and
+    Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for Svi (above 4
+    the loss is still falling); ``losses`` what the optimiser saw, step by step. ``chains`` : draws
+    stand chain after chain, ceil(draws / chains) each, the last one shorter if need be;
+    ``diverging`` : draws at which NUTS diverged, None where no chain was run.
+    """
+
+    draws: dict[str, Float]
+    quality: dict[str, float]
+    losses: Float1 = field(default_factory=lambda: np.zeros(0))
+    chains: int = 1
+    diverging: tuple[int, ...] | None = None

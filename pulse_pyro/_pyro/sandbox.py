@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pyro
 import torch
 
-from pulse_pyro.seeds import torch_seed
+from pulse_pyro._core.seeds import torch_seed
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def sandbox(seed: int, *names: str | int) -> Iterator[None]:
 
 
 @contextmanager
-def nan_is_ours() -> Iterator[None]:
+def without_nan_warnings() -> Iterator[None]:
     """Silence Pyro's warning of a loss that is NaN, where the caller looks and says so itself."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Encountered (NaN|.*inf)", UserWarning)

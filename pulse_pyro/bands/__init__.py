@@ -1,1 +1,19 @@
 """Uniform confidence bands for a regression function: NumPy and SciPy only."""
+
+from pulse_pyro._core.namespace import lazy_names
+
+# kind -> function(sample, method, level, rng) -> BandFit; "auto" chooses among some of them
+BANDS = {
+    "local_polynomial": "pulse_pyro.bands.curve:curve",
+    "spline": "pulse_pyro.bands.curve:curve",
+    "lipschitz": "pulse_pyro.bands.curve:curve",
+    "linear": "pulse_pyro.bands.linear:linear",
+    "additive": "pulse_pyro.bands.additive:additive",
+    "single_index": "pulse_pyro.bands.single_index:single_index",
+}
+_HOMES = {
+    "band": "Band BandMethod Sample",
+    "auto": "make_band",
+    "linear": "ridge_band",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

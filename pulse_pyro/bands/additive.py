@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import BSpline
 
-from pulse_pyro.arrays import Bool, Float1, Float2
-from pulse_pyro.bands.band import BandFit
+from pulse_pyro._core.arrays import Bool, Float1, Float2
+from pulse_pyro._core.errors import DataError
+from pulse_pyro.bands.band import BandFit, BandMethod, Sample
 from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, basis_critical, fit_basis
-from pulse_pyro.bands.sample import BandMethod, Sample
 from pulse_pyro.bands.spline import (
     DEGREE,
     UNDERSMOOTH,
@@ -19,7 +19,6 @@ from pulse_pyro.bands.spline import (
     reml,
     uniform_knots,
 )
-from pulse_pyro.errors import DataError
 
 FEWEST, MOST = 10, 40  # coefficients an input
 LATTICE = {2: 60, 3: 22}  # points a side of the box the critical value is simulated over
@@ -27,9 +26,30 @@ MOST_INPUTS = 3
 TOGETHER = 0.02  # of an input's variance, not explained by the others
 
 
-def additive(
-    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
-) -> BandFit:  # fmt: skip
+@dataclass(frozen=True, eq=False)
+class SplineSum:
+    """1 and the B-splines of every input but their first, on a box.
+
+    box : (2, p) lower and upper ends. knots : (p, m), of each input.
+    """
+
+    box: Float2
+    knots: Float2
+
+    def design(self, x: Float2) -> Float2:
+        """Return b(x), (n, K), at x (n, p)."""
+        parts = [np.ones((len(x), 1))]
+        for column, knots in zip(np.clip(x, *self.box).T, self.knots, strict=True):
+            parts.append(BSpline.design_matrix(column, knots, DEGREE).toarray()[:, 1:])
+        return np.concatenate(parts, axis=1)
+
+    def reach(self, x: Float2) -> tuple[Float2, Bool, Float2]:
+        """Move x to the box."""
+        moved = np.clip(x, *self.box)
+        return moved, (moved == x).all(1), np.abs(x - moved)
+
+
+def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> BandFit:
     """Make a band for f_1(x_1) + ... + f_p(x_p), p = 2 or 3.
 
     One spline an input, fitted jointly with one penalty (REML / 4) and twiced; the critical value
@@ -40,14 +60,15 @@ def additive(
     n, p = sample.x.shape
     if not 2 <= p <= MOST_INPUTS:
         raise DataError(
-            f"bands: the additive band is for 2 or {MOST_INPUTS} inputs, {p} came; for one use "
+            f"bands: the additive band is for 2 or {MOST_INPUTS} inputs, but got {p}; for one use "
             'band="auto", for more band="linear" or band="single_index".'
         )
     each = int(np.clip(np.ceil(3.0 * n**0.25), FEWEST, MOST))
     if n < 3 * p * each:
         raise DataError(
             f"bands: the additive band of {p} inputs needs at least {3 * p * each} held-out rows, "
-            f"{n} came; hold out more units."
+            "but got "
+            f"{n}; hold out more units."
         )
     tail = (1.0 - method.domain) / 2.0
     box = np.quantile(sample.x, [tail, 1.0 - tail], axis=0)
@@ -55,17 +76,10 @@ def additive(
         name = sample.x_names[int(np.argmin(box[1] - box[0]))]
         raise DataError(f"bands: input {name!r} hardly varies; leave it out of the summary.")
     _check_apart(sample)
-    knots = [uniform_knots(low, high, each) for low, high in box.T]
-
-    def design(x: Float2) -> Float2:
-        parts = [np.ones((len(x), 1))]
-        for k, column in enumerate(np.clip(x, *box).T):
-            parts.append(BSpline.design_matrix(column, knots[k], DEGREE).toarray()[:, 1:])
-        return np.concatenate(parts, axis=1)
-
+    basis = SplineSum(box, np.stack([uniform_knots(low, high, each) for low, high in box.T]))
     inside = ((sample.x >= box[0]) & (sample.x <= box[1])).all(1)
     kept = sample.take(inside)
-    fit, edf = _fit(design(kept.x), kept, p, each, method)
+    fit, edf = _fit(basis.design(kept.x), kept, p, each, method)
     if len(kept.x) < 4 * edf:
         raise DataError(
             f"bands: the additive band wants {edf:.0f} degrees of freedom of {len(kept.x)} "
@@ -75,22 +89,22 @@ def additive(
     axes = np.meshgrid(*(np.linspace(low, high, side) for low, high in box.T), indexing="ij")
     lattice = np.stack([a.ravel() for a in axes], axis=1)
     nu = float(len(kept.x) - edf if fit.noise == "rows" else kept.units - 1)
-    c, mapped = basis_critical(fit, design(lattice), method, level, nu, rng)
-    steep = np.stack([_steepest(design, fit, mapped, box, k, side) for k in range(p)])  # (p, q)
-
-    def reach(x: Float2) -> tuple[Float2, Bool, Float2]:
-        moved = np.clip(x, *box)
-        return moved, (moved == x).all(1), np.abs(x - moved)
-
+    c, mapped = basis_critical(fit, basis.design(lattice), method, level, nu, rng)
+    steep = np.stack([_steepest(basis, fit, mapped, k, side) for k in range(p)])  # (p, q)
     q = sample.y.shape[1]
     span = ", ".join(
         f"{name} in [{low:.3g}, {high:.3g}]"
         for name, (low, high) in zip(sample.x_names, box.T, strict=True)
     )
     shape = BasisShape(
-        span, design, reach, fit.coef, np.stack([fit.cov[j, :, j] for j in range(q)]), mapped,
-        mapped, steep,
-    )  # fmt: skip
+        span,
+        basis,
+        fit.coef,
+        np.stack([fit.cov[j, :, j] for j in range(q)]),
+        mapped,
+        mapped,
+        steep,
+    )
     made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom"
     found = basis_band("additive", made, kept, fit, shape, level, c)
     return BandFit(found.band, inside, found.residual, found.smooth)
@@ -111,9 +125,7 @@ def _check_apart(sample: Sample) -> None:
             )
 
 
-def _fit(
-    b: Float2, kept: Sample, p: int, each: int, method: BandMethod
-) -> tuple[BasisFit, float]:  # fmt: skip
+def _fit(b: Float2, kept: Sample, p: int, each: int, method: BandMethod) -> tuple[BasisFit, float]:
     """Fit all inputs jointly; return the fit and its largest number of degrees of freedom."""
     gram = b.T @ b
     block = difference_penalty(each, 2)[1:, 1:]  # the first coefficient went into the constant
@@ -134,22 +146,17 @@ def _fit(
     return fit_basis(b, kept.y, kept.unit, tuple(inner), method, round(most)), most
 
 
-def _steepest(
-    design: Callable[[Float2], Float2],
-    fit: BasisFit,
-    critical: Float1,
-    box: Float2,
-    k: int,
-    side: int,
-) -> Float1:  # fmt: skip
+def _steepest(basis: SplineSum, fit: BasisFit, critical: Float1, k: int, side: int) -> Float1:
     """Return the largest slope the band allows along input k, (q,)."""
-    middle = box.mean(0)
+    box, middle = basis.box, basis.box.mean(0)
     points = np.repeat(middle[None], max(side, 50), axis=0)
     points[:, k] = np.linspace(box[0, k], box[1, k], len(points))
     step = points[1, k] - points[0, k]
-    rise = np.diff(design(points), axis=0) / step
+    rise = np.diff(basis.design(points), axis=0) / step
     q = fit.coef.shape[1]
-    se = np.stack([np.sqrt(np.maximum(((rise @ fit.cov[j, :, j]) * rise).sum(1), 0.0))
-                   for j in range(q)], axis=1)  # fmt: skip
+    se = np.stack(
+        [np.sqrt(np.maximum(((rise @ fit.cov[j, :, j]) * rise).sum(1), 0.0)) for j in range(q)],
+        axis=1,
+    )
     out: Float1 = (np.abs(rise @ fit.coef) + critical * se).max(0)
     return out

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pulse_pyro._core.errors import DataError, SettingError
+from pulse_pyro._core.registry import named
+from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.additive import MOST_INPUTS, additive
-from pulse_pyro.bands.band import BandFit
-from pulse_pyro.bands.curves import MANY_ROWS, curve
+from pulse_pyro.bands.band import BandFit, BandMethod, Sample, check_level
+from pulse_pyro.bands.curve import MANY_ROWS, curve
+from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import lack_of_fit
 from pulse_pyro.bands.linear import linear
-from pulse_pyro.bands.roughness import GATE
-from pulse_pyro.bands.sample import BandMethod, Sample, check_level
-from pulse_pyro.bands.single_index import single_index
-from pulse_pyro.errors import DataError, SettingError
 
 ADDITIVE_LEVEL = 0.01
 MOST_DRAWS = 200_000
@@ -28,9 +28,7 @@ class Choice:
     why: str
 
 
-def make_band(
-    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
-) -> Choice:  # fmt: skip
+def make_band(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> Choice:
     """Make the band ``method`` asks for.
 
     auto: one input, a curve (local polynomial from 2,000 rows on, spline below, Lipschitz band
@@ -39,21 +37,12 @@ def make_band(
     """
     check_level(level, "bands")
     method = replace(method, draws=_enough_draws(method, level, sample.y.shape[1]))
+    if method.kind != "auto":
+        make = named(BANDS, method.kind)
+        return Choice(make(sample, method, level, rng), "asked for")
     p = sample.x.shape[1]
-    if method.kind == "linear":
-        return Choice(linear(sample, method, level, rng), "asked for")
-    if method.kind == "additive":
-        return Choice(additive(sample, method, level, rng), "asked for")
-    if method.kind == "single_index":
-        return Choice(single_index(sample, method, level, rng), "asked for")
     if p == 1:
         return _curve(sample, method, level, rng)
-    if method.kind != "auto":
-        raise DataError(
-            f"bands: {method.kind!r} is for one input, the summary has {p} "
-            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear" or '
-            '"single_index".'
-        )
     if p > MOST_INPUTS:
         found = linear(sample, method, level, rng)
         return Choice(found, f"{p} inputs: a uniform band needs structure, linear is assumed")
@@ -71,12 +60,8 @@ def _enough_draws(method: BandMethod, level: float, coordinates: int) -> int:
     return max(method.draws, needed)
 
 
-def _curve(
-    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
-) -> Choice:  # fmt: skip
+def _curve(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> Choice:
     fit = curve(sample, method, level, rng)
-    if method.kind != "auto":
-        return Choice(fit, "asked for")
     side = "at least" if fit.band.rows >= MANY_ROWS else "fewer than"
     why = f"one input, {side} {MANY_ROWS} rows"
     if fit.band.kind == "lipschitz":
@@ -84,9 +69,7 @@ def _curve(
     return Choice(fit, why)
 
 
-def _additive(
-    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
-) -> Choice:  # fmt: skip
+def _additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> Choice:
     p = sample.x.shape[1]
     fit = additive(sample, replace(method, kind="additive"), level, rng)
     x = sample.x[fit.kept]
@@ -95,9 +78,12 @@ def _additive(
     products = np.stack([u[:, i] * u[:, k] for i, k in pairs], axis=1)
     names = tuple(f"{sample.x_names[i]} x {sample.x_names[k]}" for i, k in pairs)
     test = lack_of_fit(
-        fit, np.concatenate([products, u], axis=1), (*names, *sample.x_names),
-        sample.unit[fit.kept], rng,
-    )  # fmt: skip
+        fit,
+        np.concatenate([products, u], axis=1),
+        (*names, *sample.x_names),
+        sample.unit[fit.kept],
+        rng,
+    )
     if test.p < ADDITIVE_LEVEL:
         raise DataError(
             f"bands: {p} inputs do not act as a sum (p = {test.p:.2g}, strongest: {test.worst}); a "

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy import linalg, sparse
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Float4, Int
-from pulse_pyro.bands import bootstrap
-from pulse_pyro.bands.band import Band, BandFit, Values
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float4, Int
+from pulse_pyro._core.errors import DataError, SettingError
+from pulse_pyro.bands import critical
+from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, Values, consecutive
 from pulse_pyro.bands.dependence import choose_noise
-from pulse_pyro.bands.sample import BandMethod, Sample, consecutive
-from pulse_pyro.errors import DataError, SettingError
 
-Reach = Callable[[Float2], tuple[Float2, Bool, Float2]]
+
+class Basis(Protocol):
+    """The functions b(x), and the domain they were fitted on: plain values, so it can be saved."""
+
+    def design(self, x: Float2) -> Float2:
+        """Return b(x), (n, K), at x (n, p)."""
+
+    def reach(self, x: Float2) -> tuple[Float2, Bool, Float2]:
+        """Return x moved to the domain, inside (n,), and the distance moved (n, p)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +31,14 @@ class BasisShape:
 
     Attributes
     ----------
-    design : x (n, p) -> b(x) (n, K).
-    reach : x (n, p) -> (x moved to the domain, inside (n,), distance moved (n, p)).
+    basis : b(x), and where it was fitted.
     coef, cov : (K, q) and (q, K, K).
     critical, beyond : (q,) critical values inside the domain and outside it.
     steep : (p, q) largest slopes inside; outside, the half-width grows by them per distance.
     """
 
     domain: str
-    design: Callable[[Float2], Float2]
-    reach: Reach
+    basis: Basis
     coef: Float2
     cov: Float2
     critical: Float1
@@ -42,8 +47,8 @@ class BasisShape:
 
     def at(self, x: Float2) -> Values:
         """Evaluate at x (n, p)."""
-        moved, inside, distance = self.reach(x)
-        b = self.design(moved)
+        moved, inside, distance = self.basis.reach(x)
+        b = self.basis.design(moved)
         se = np.stack([np.sqrt(np.maximum(((b @ v) * b).sum(1), 0.0)) for v in self.cov], axis=1)
         c = np.where(inside[:, None], self.critical, self.beyond)
         return Values(b @ self.coef, c * se + distance @ self.steep, inside)
@@ -111,9 +116,13 @@ def _rms(residual: Float2, leverage: Float2) -> Float1:
 
 
 def basis_critical(
-    fit: BasisFit, points: Float2, method: BandMethod, level: float, nu: float,
+    fit: BasisFit,
+    points: Float2,
+    method: BandMethod,
+    level: float,
+    nu: float,
     rng: np.random.Generator,
-) -> tuple[Float1, Float1]:  # fmt: skip
+) -> tuple[Float1, Float1]:
     """Return critical values (q,) over the points b (m, K), before and after the t map."""
     if method.critical not in ("auto", "simulate"):
         raise SettingError(
@@ -123,26 +132,39 @@ def basis_critical(
     q = fit.coef.shape[1]
     factor = fit.factor(points)
     if method.coordinates == "joint":
-        sups = bootstrap.factor_draws(factor, method.draws, rng)
-        c = np.full(q, bootstrap.quantile(sups, level))
+        sups = critical.factor_draws(factor, method.draws, rng)
+        c = np.full(q, critical.quantile(sups, level))
     else:
         each = 1.0 - (1.0 - level) / q
         parts = factor.reshape(q, len(points), -1)
         c = np.array(
-            [bootstrap.quantile(bootstrap.factor_draws(f, method.draws, rng), each) for f in parts]
+            [critical.quantile(critical.factor_draws(f, method.draws, rng), each) for f in parts]
         )
-    return c, bootstrap.student(c, nu)
+    return c, critical.student(c, nu)
 
 
 def basis_band(
-    kind: str, made: str, sample: Sample, fit: BasisFit, shape: BasisShape, level: float,
+    kind: str,
+    made: str,
+    sample: Sample,
+    fit: BasisFit,
+    shape: BasisShape,
+    level: float,
     critical: Float1,
-) -> BandFit:  # fmt: skip
+) -> BandFit:
     """Put a basis fit and its shape together."""
     band = Band(
-        kind, (made,) * len(sample.y_names), level, critical, fit.noise, sample.x_names,
-        sample.y_names, len(sample.x), sample.units, shape,
-    )  # fmt: skip
+        kind,
+        (made,) * len(sample.y_names),
+        level,
+        critical,
+        fit.noise,
+        sample.x_names,
+        sample.y_names,
+        len(sample.x),
+        sample.units,
+        shape,
+    )
 
     def smooth(columns: Float2, j: int) -> Float2:
         out: Float2 = fit.b @ (fit.inner[j] @ (fit.b.T @ columns))

@@ -1,8 +1,4 @@
-"""Mean-binning of a one-dimensional summary: O(n) once, then everything costs O(bins^2).
-
-A bin stands for its rows at their mean x, so any function that is linear within a bin is kept
-exactly; what is lost is at most width^2 / 8 * |f''| inside a bin.
-"""
+"""One-dimensional smoothing on bins: O(n) once, O(bins^2) after; bootstrap-t for skewed noise."""
 
 from __future__ import annotations
 
@@ -11,9 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Int
-from pulse_pyro.bands.sample import Sample, consecutive
-from pulse_pyro.errors import DataError
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Int
+from pulse_pyro._core.errors import DataError, SettingError
+from pulse_pyro.bands.band import Sample, consecutive
+
+# Mean-binning of a one-dimensional summary: O(n) once, then everything costs O(bins^2).
+#
+# A bin stands for its rows at their mean x, so any function that is linear within a bin is kept
+# exactly; what is lost is at most width^2 / 8 * |f''| inside a bin.
+
 
 COUNT = 400  # bins
 MARGIN = 0.25  # rows this share of the domain's length beyond it still help at its edge
@@ -58,7 +60,7 @@ def bin_rows(sample: Sample, share: float) -> Bins:
     """Bin a one-dimensional sample; ``share`` is the central share of x that is the domain."""
     x = sample.x[:, 0]
     if not len(x):
-        raise DataError("bands: no held-out row came.")
+        raise DataError("bands: there is no held-out row.")
     tail = (1.0 - share) / 2.0
     low, high = (float(v) for v in np.quantile(x, [tail, 1.0 - tail]))
     name = sample.x_names[0]
@@ -89,3 +91,130 @@ def bin_rows(sample: Sample, share: float) -> Bins:
             "domain."
         )
     return Bins(at, count, kept, index, rows.unit, inside, rows.y, (low, high))
+
+
+# A linear smoother on bins: the one shape of every one-dimensional band.
+
+
+MANY_UNITS = 2000  # beyond, Student's t is the normal
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights l_i(x) of every row, which depend on the row through its bin alone.
+
+    Attributes
+    ----------
+    grid : (G, B) weights of the estimate on the grid.
+    hat : (B, B) weights of the estimate at the bins themselves.
+    made : how, in words.
+    loss : degrees of freedom the local fit takes (order + 1).
+    """
+
+    grid: Float2
+    hat: Float2
+    made: str
+    loss: float
+
+    def leverage(self) -> Float1:
+        """Return h of a row in each bin, (B,), clipped so that HC3 stays finite."""
+        return self.hat.diagonal().clip(0.0, 0.95)
+
+    def freedom(self, bins: Bins, clustered: bool) -> Float1:
+        """Satterthwaite degrees of freedom of the variance on the grid, (G,).
+
+        Rows: (sum l^2)^2 / sum l^4 - (order + 1); units: (sum w)^2 / sum w^2 - 1 with
+        w_c = sum of l^2 over the rows of unit c.
+        """
+        square = self.grid**2
+        if not clustered:
+            total = square @ bins.count
+            nu: Float1 = total**2 / (square**2 @ bins.count) - self.loss
+            return nu
+        rows_in = bins.scores(np.ones(len(bins.x)))  # (units, B) counts
+        if rows_in.shape[0] > MANY_UNITS:
+            return np.full(len(square), np.inf)
+        by_unit: Float2 = np.asarray(rows_in @ square.T)
+        out: Float1 = by_unit.sum(0) ** 2 / (by_unit**2).sum(0) - 1.0
+        return out
+
+
+# How the size of the noise changes with x.
+
+
+def local_spread(bins: Bins, residual: Float1) -> Float1:
+    """Return the root mean square of the residuals (kept,) around each bin, (B,)."""
+    # a window of a tenth of the rows: wide enough to be steady, narrow enough to follow x
+    total = np.concatenate([[0.0], np.cumsum(bins.sums(residual[:, None] ** 2)[:, 0])])
+    rows = np.concatenate([[0.0], np.cumsum(bins.count)])
+    middle = (rows[1:] + rows[:-1]) / 2.0
+    reach = max(0.05 * rows[-1], 25.0)
+    low = np.clip(middle - reach, 0.0, rows[-1] - 2 * reach)
+    ends = np.stack([low, np.minimum(low + 2 * reach, rows[-1])])
+    inside = np.diff(np.interp(ends, rows, total), axis=0)[0] / np.diff(ends, axis=0)[0]
+    out: Float1 = np.sqrt(np.maximum(inside, 1e-300))
+    return out
+
+
+def neighbour_differences(bins: Bins, y: Float1) -> Float1:
+    """Return the difference of each row (kept,) from the next in x, over sqrt(2).
+
+    As large as the noise on average, and free of any curve: no fit is needed first.
+    """
+    order = np.argsort(bins.x, kind="stable")
+    out = np.empty_like(y)
+    out[order[:-1]] = np.diff(y[order]) / np.sqrt(2.0)
+    out[order[-1]] = out[order[-2]]
+    return out
+
+
+# Studentised (bootstrap-t) suprema for skewed noise in small samples.
+
+
+MOST_ROWS = 50_000  # beyond, skewness no longer matters and the draws would be slow
+SKEWED = 0.05  # skewness over the root of the local sample size, from which it matters
+
+
+def skew_ratio(bins: Bins, scaled: Float2, nu: Float2) -> float:
+    """Return the largest |skewness| / sqrt(local degrees of freedom) over coordinates.
+
+    It is the order of the error a normal critical value makes; nu (q, G).
+    """
+    standard = np.stack([e / local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
+    standard = np.clip(standard - standard.mean(0), -1e6, 1e6)
+    moment = (standard**3).mean(0) / (standard**2).mean(0) ** 1.5
+    return float((np.abs(moment) / np.sqrt(np.maximum(np.median(nu, axis=1), 1.0))).max())
+
+
+def studentised_sup(
+    bins: Bins, weights: list[Weights], scaled: Float2, draws: int, rng: np.random.Generator
+) -> Float1:
+    """Draw sup |m*(x) - m(x)| / se*(x) over grid and coordinates, se* re-estimated: (draws,).
+
+    Residuals ``scaled`` (kept, q) are divided by their local spread, drawn with replacement (whole
+    rows, so coordinates stay together) and multiplied by the spread where they land: the noise may
+    change its scale with x, but is taken to keep its shape.
+    """
+    n = len(bins.x)
+    if n > MOST_ROWS:
+        raise SettingError(
+            f'BandMethod: critical="bootstrap_t" is meant for small samples, at most {MOST_ROWS} '
+            f'rows; got {n}, use critical="simulate".'
+        )
+    member = sparse.csr_array((np.ones(n), (bins.index, np.arange(n))))
+    spread = np.stack([local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
+    standard = scaled / spread
+    standard -= standard.mean(0)
+    out = np.zeros(draws)
+    batch = max(min(draws, 2_000_000 // n), 1)
+    for start in range(0, draws, batch):
+        stop = min(start + batch, draws)
+        pick = rng.integers(n, size=(n, stop - start))
+        for j, w in enumerate(weights):
+            noise = standard[:, j][pick] * spread[:, j, None]
+            sums: Float2 = np.asarray(member @ noise)
+            left = (noise - (w.hat @ sums)[bins.index]) / (1.0 - w.leverage()[bins.index, None])
+            se = np.sqrt(w.grid**2 @ np.asarray(member @ left**2))
+            sup = (np.abs(w.grid @ sums) / se).max(0)
+            out[start:stop] = np.maximum(out[start:stop], sup)
+    return out

@@ -1,23 +1,122 @@
-"""One-dimensional bands on a grid: variance, supremum, Student-t map, domain."""
+"""One-dimensional bands on a grid: variance, supremum, Student-t map, domain; the kinds by name."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2, Float4
-from pulse_pyro.bands import bootstrap
-from pulse_pyro.bands.band import Band, BandFit
-from pulse_pyro.bands.bins import Bins
-from pulse_pyro.bands.bootstrap_t import MOST_ROWS, SKEWED, skew_ratio, studentised_sup
+from pulse_pyro._core.arrays import Float1, Float2, Float4
+from pulse_pyro._core.errors import DataError, SettingError
+from pulse_pyro.bands import critical
+from pulse_pyro.bands.band import (
+    Band,
+    BandFit,
+    BandMethod,
+    Critical,
+    Sample,
+    Values,
+    consecutive,
+)
+from pulse_pyro.bands.bins import (
+    MOST_ROWS,
+    SKEWED,
+    Bins,
+    Weights,
+    bin_rows,
+    skew_ratio,
+    studentised_sup,
+)
 from pulse_pyro.bands.dependence import LEVEL as DEPENDENT
 from pulse_pyro.bands.dependence import choose_noise, dependence_p
-from pulse_pyro.bands.grid import grid_shape
-from pulse_pyro.bands.sample import BandMethod, Critical, Sample, consecutive
-from pulse_pyro.bands.weights import Weights
-from pulse_pyro.errors import DataError, SettingError
+from pulse_pyro.bands.kinks import GATE, kink_p
+from pulse_pyro.bands.local_polynomial import local_polynomial
+from pulse_pyro.bands.spline import lipschitz, spline
+
+# A band on a grid: between its points, and beyond its ends.
+
+
+@dataclass(frozen=True, eq=False)
+class GridShape:
+    """Centre and half-width (q, G) on a grid (G,), linear in between.
+
+    Half-widths include the modulus, so that the band holds between grid points too. Outside the
+    grid the centre stays and the half-width grows by ``steep`` (q,), the largest
+    average slope over a tenth of the domain that the band allows, or that the centre has over a
+    fiftieth, per unit of x. ``modulus`` is its mean share of the half-width.
+    """
+
+    name: str
+    grid: Float1
+    centre: Float2
+    half: Float2
+    steep: Float1
+    modulus: float
+
+    @property
+    def domain(self) -> str:
+        """The interval."""
+        return f"{self.name} in [{self.grid[0]:.3g}, {self.grid[-1]:.3g}]"
+
+    def at(self, x: Float2) -> Values:
+        """Interpolate at x (n, 1)."""
+        point = x[:, 0]
+        clipped = np.clip(point, self.grid[0], self.grid[-1])
+        beyond = np.abs(point - clipped)
+        centre = np.stack([np.interp(clipped, self.grid, row) for row in self.centre], axis=1)
+        half = np.stack([np.interp(clipped, self.grid, row) for row in self.half], axis=1)
+        return Values(centre, half + beyond[:, None] * self.steep, beyond == 0)
+
+
+def grid_shape(name: str, grid: Float1, centre: Float2, cov: Float4, critical: Float2) -> GridShape:
+    """Build the shape from centre (q, G), covariance (q, G, q, G) and critical values (q, G)."""
+    half = critical * _contrast(cov, (1.0,))
+    modulus = _modulus(centre, cov, critical)
+    span = max(len(grid) // 10, 1)
+    rise = np.maximum(critical[:, span:], critical[:, :-span]) * _rise_error(cov, span)
+    steep = (np.abs(centre[:, span:] - centre[:, :-span]) + rise).max(1) / (grid[span] - grid[0])
+    near = max(len(grid) // 50, 1)  # noise of so short a rise says little, the centre's own does
+    local = np.abs(centre[:, near:] - centre[:, :-near]).max(1) / (grid[near] - grid[0])
+    steep = np.maximum(steep, local)
+    return GridShape(name, grid, centre, half + modulus, steep, float((modulus / half).mean()))
+
+
+def _contrast(cov: Float4, weights: tuple[float, ...]) -> Float2:
+    """Return the standard error of a weighted sum of neighbours on the grid: (q, G - k + 1)."""
+    k, points = len(weights), cov.shape[1]
+    out = np.zeros((len(cov), points - k + 1))
+    for a, wa in enumerate(weights):
+        for b, wb in enumerate(weights):
+            low = min(a, b)
+            line = np.stack([np.diagonal(one[:, j], b - a) for j, one in enumerate(cov)])
+            out += wa * wb * line[:, low : low + points - k + 1]
+    return np.sqrt(np.maximum(out, 0.0))
+
+
+def _rise_error(cov: Float4, span: int) -> Float2:
+    """Return the standard error of the estimate's rise over ``span`` steps: (q, G - span)."""
+    blocks = [one[:, j] for j, one in enumerate(cov)]
+    var = [np.diag(c)[span:] + np.diag(c)[:-span] - 2.0 * np.diagonal(c, span) for c in blocks]
+    return np.sqrt(np.maximum(np.stack(var), 0.0))
+
+
+def _modulus(centre: Float2, cov: Float4, critical: Float2) -> Float2:
+    """Return what the half-widths need so that the band also holds between grid points: (q, G).
+
+    Halfway between grid points a curve leaves its chord by a quarter of what it does at a grid
+    point against the chord of both neighbours; that second difference of the true curve is bounded
+    by the estimate's own plus its band, with the same critical value.
+    """
+    bend = np.abs(centre[:, 1:-1] - (centre[:, 2:] + centre[:, :-2]) / 2.0)
+    bend += critical[:, 1:-1] * _contrast(cov, (-0.5, 1.0, -0.5))
+    padded = np.pad(bend / 4.0, ((0, 0), (2, 2)), mode="edge")
+    out: Float2 = np.max([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], axis=0)
+    return out
+
+
+# One-dimensional bands on a grid: variance, supremum, Student-t map, domain.
+
 
 FEWEST_ROWS = 60
 MOST_POINTS = 4000
@@ -37,9 +136,14 @@ def grid_of(bins: Bins, method: BandMethod) -> Float1:
 
 
 def curve_band(
-    sample: Sample, bins: Bins, weights: list[Weights], grid: Float1, method: BandMethod,
-    level: float, rng: np.random.Generator,
-) -> BandFit:  # fmt: skip
+    sample: Sample,
+    bins: Bins,
+    weights: list[Weights],
+    grid: Float1,
+    method: BandMethod,
+    level: float,
+    rng: np.random.Generator,
+) -> BandFit:
     """Turn the weights of each coordinate into a band, uniform over the grid and coordinates."""
     sums = bins.sums(bins.y)
     fitted = np.stack(
@@ -62,15 +166,23 @@ def curve_band(
             c, how = plain, "simulate"
     spread = np.repeat(c[:, None], len(grid), axis=1)
     # a studentised bootstrap knows about small samples; Student's t would count them twice
-    mapped = spread if how == "bootstrap_t" else bootstrap.student(spread, nu)
+    mapped = spread if how == "bootstrap_t" else critical.student(spread, nu)
     centre = np.stack([w.grid @ sums[:, j] for j, w in enumerate(weights)])
     shape = grid_shape(sample.x_names[0], grid, centre, cov, mapped)
     how_made = f"critical value by {how.replace('_', ' ')}, {shape.modulus:.1%} for the grid"
     made = tuple(f"{w.made}, {how_made}" for w in weights)
     band = Band(
-        method.kind, made, level, c, noise, sample.x_names,
-        sample.y_names, len(bins.x), consecutive(bins.unit)[1], shape,
-    )  # fmt: skip
+        method.kind,
+        made,
+        level,
+        c,
+        noise,
+        sample.x_names,
+        sample.y_names,
+        len(bins.x),
+        consecutive(bins.unit)[1],
+        shape,
+    )
 
     def smooth(columns: Float2, j: int) -> Float2:
         out: Float2 = (weights[j].hat @ bins.sums(columns))[bins.index]
@@ -135,9 +247,14 @@ def _fewer(method: BandMethod, level: float) -> int:
 
 
 def critical_values(
-    bins: Bins, weights: list[Weights], scaled: Float2, cov: Float4, method: BandMethod,
-    level: float, rng: np.random.Generator,
-) -> Float1:  # fmt: skip
+    bins: Bins,
+    weights: list[Weights],
+    scaled: Float2,
+    cov: Float4,
+    method: BandMethod,
+    level: float,
+    rng: np.random.Generator,
+) -> Float1:
     """Return the critical value of each coordinate, (q,): one for all when joint."""
     q, points = cov.shape[:2]
     if method.critical == "scheffe":
@@ -145,14 +262,14 @@ def critical_values(
     each = 1.0 - (1.0 - level) / q
     if method.critical == "tube":
         # Bonferroni over coordinates: the tube formula is for one path
-        r = [bootstrap.correlation(cov[j, :, j]) for j in range(q)]
-        return np.array([bootstrap.tube(one, each) for one in r])
+        r = [critical.correlation(cov[j, :, j]) for j in range(q)]
+        return np.array([critical.tube(one, each) for one in r])
     if method.coordinates == "joint":
         if method.critical == "bootstrap_t":
             sups = studentised_sup(bins, weights, scaled, _fewer(method, level), rng)
         else:
-            sups = bootstrap.sup_draws(cov.reshape(q * points, -1), method.draws, rng)
-        return np.full(q, bootstrap.quantile(sups, level))
+            sups = critical.sup_draws(cov.reshape(q * points, -1), method.draws, rng)
+        return np.full(q, critical.quantile(sups, level))
     out = np.empty(q)
     for j in range(q):
         if method.critical == "bootstrap_t":
@@ -160,6 +277,46 @@ def critical_values(
                 bins, weights[j : j + 1], scaled[:, [j]], _fewer(method, each), rng
             )
         else:
-            sups = bootstrap.sup_draws(cov[j, :, j], method.draws, rng)
-        out[j] = bootstrap.quantile(sups, each)
+            sups = critical.sup_draws(cov[j, :, j], method.draws, rng)
+        out[j] = critical.quantile(sups, each)
     return out
+
+
+# The one-dimensional bands by name, and the choice among them.
+
+
+MAKERS = {"local_polynomial": local_polynomial, "spline": spline, "lipschitz": lipschitz}
+MANY_ROWS = 2000
+
+
+def curve(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> BandFit:
+    """Make a band for a one-dimensional summary.
+
+    auto: local polynomial from 2,000 rows on, penalised spline below; if a kink is left in the
+    residuals of any coordinate (p < 0.2), the Lipschitz band for all of them.
+    """
+    if sample.x.shape[1] != 1:
+        raise DataError(
+            f"bands: {method.kind!r} is for one input, the summary has {sample.x.shape[1]} "
+            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear" or "single_index".'
+        )
+    bins = bin_rows(sample, method.domain)
+    grid = grid_of(bins, method)
+    still = np.flatnonzero(np.ptp(bins.y, axis=0) == 0)
+    if len(still):
+        raise DataError(
+            f"bands: {sample.y_names[still[0]]!r} has no noise around its curve: it is constant, "
+            f"{bins.y[0, still[0]]:g}, in the held-out rows."
+        )
+    if method.kind in MAKERS:
+        weights = MAKERS[method.kind](bins, grid)
+        return curve_band(sample, bins, weights, grid, method, level, rng)
+    kind = "local_polynomial" if len(bins.x) >= MANY_ROWS else "spline"
+    weights = MAKERS[kind](bins, grid)
+    smooth = curve_band(sample, bins, weights, grid, replace(method, kind=kind), level, rng)
+    p = kink_p(bins, smooth.band.noise)
+    if p >= GATE:
+        return replace(smooth, roughness=p)
+    weights = lipschitz(bins, grid)
+    rough = curve_band(sample, bins, weights, grid, replace(method, kind="lipschitz"), level, rng)
+    return replace(rough, roughness=p)

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Float1, Float2, Int
-from pulse_pyro.bands.sample import Noise, consecutive
-from pulse_pyro.errors import DataError
+from pulse_pyro._core.arrays import Float1, Float2, Int
+from pulse_pyro._core.errors import DataError
+from pulse_pyro.bands.band import Noise, consecutive
 
 MANY = 50  # units from which clustering costs next to nothing
 FEWEST = 5  # units below which nothing can be said about dependence
@@ -46,7 +46,8 @@ def choose_noise(
     _, units = consecutive(unit)
     if units < FEWEST:
         raise DataError(
-            f"bands: at least {FEWEST} held-out units are needed to judge the noise, {units} came; "
+            f"bands: at least {FEWEST} held-out units are needed to judge the noise, but got "
+            f"{units}; "
             "hold out more units."
         )
     needed = max(FEWEST_CLUSTERS, regressors + 1)
@@ -55,7 +56,8 @@ def choose_noise(
     if wanted == "units":
         if units < needed:
             raise DataError(
-                f'bands: noise="units" needs at least {needed} held-out units here, {units} came; '
+                f'bands: noise="units" needs at least {needed} held-out units here, but got '
+                f"{units}; "
                 "hold out more units, use fewer regressors, or the scheffe critical value."
             )
         return "units"

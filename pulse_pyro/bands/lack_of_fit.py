@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Float2, Int
-from pulse_pyro.bands.band import BandFit
-from pulse_pyro.bands.bootstrap import sup_draws
-from pulse_pyro.bands.sample import consecutive
+from pulse_pyro._core.arrays import Float2, Int
+from pulse_pyro.bands.band import BandFit, consecutive
+from pulse_pyro.bands.critical import sup_draws
 
 FREQUENCIES = np.array([1.5, 3.0, 5.0])  # per standard deviation of an input
 WAVES = 30  # random Fourier features
@@ -28,9 +27,13 @@ class LackOfFit(NamedTuple):
 
 
 def lack_of_fit(
-    fit: BandFit, omitted: Float2, names: tuple[str, ...], unit: Int, rng: np.random.Generator,
+    fit: BandFit,
+    omitted: Float2,
+    names: tuple[str, ...],
+    unit: Int,
+    rng: np.random.Generator,
     draws: int = 1000,
-) -> LackOfFit:  # fmt: skip
+) -> LackOfFit:
     """Test whether what the band leaves depends on ``omitted`` (kept, m), functions of S_1:t.
 
     Candidates: the omitted columns, their squares, waves in each of several inputs of the band, and
@@ -74,9 +77,11 @@ def lack_of_fit(
 
 
 def candidates(
-    omitted: Float2, names: tuple[str, ...], rng: np.random.Generator,
+    omitted: Float2,
+    names: tuple[str, ...],
+    rng: np.random.Generator,
     bent: Set[str] = frozenset(),
-) -> Iterator[tuple[Float2, list[str]]]:  # fmt: skip
+) -> Iterator[tuple[Float2, list[str]]]:
     """Yield blocks of centred candidates (n, <= 8) with their names.
 
     Columns named in ``bent`` (the band's own inputs, where it has several) also come as sines and

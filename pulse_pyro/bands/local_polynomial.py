@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2
-from pulse_pyro.bands.bins import Bins
-from pulse_pyro.bands.weights import Weights
+from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro.bands.bins import Bins, Weights
 
 NEIGHBOURS = 25  # rows a window holds at least
 POINTS = 5  # and distinct x

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2
-from pulse_pyro.bands import bootstrap
-from pulse_pyro.bands.band import Band, BandFit, Values
+from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro._core.errors import DataError
+from pulse_pyro.bands import critical
+from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, Values
 from pulse_pyro.bands.basis import fit_basis
-from pulse_pyro.bands.curves import curve
-from pulse_pyro.bands.grid import GridShape
+from pulse_pyro.bands.curve import GridShape, curve
 from pulse_pyro.bands.linear import CLOUD
-from pulse_pyro.bands.sample import BandMethod, Sample
-from pulse_pyro.errors import DataError
 
 SHARE = 0.3  # of the units the direction is fitted on
 FEWEST = 10
@@ -71,7 +69,7 @@ class IndexShape:
 
 def single_index(
     sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
-) -> BandFit:  # fmt: skip
+) -> BandFit:
     """Make a band for g(x'd), d fitted by least squares on 30 % of the units, g on the others.
 
     Half of the allowed failures go to the direction, half to the curve; coordinates are combined
@@ -84,7 +82,7 @@ def single_index(
     needed = next(enough)
     if len(units) < needed:
         raise DataError(
-            f"bands: a single index needs at least {needed} held-out units, {len(units)} came: "
+            f"bands: a single index needs at least {needed} held-out units, but got {len(units)}: "
             "some fit the direction, others the band."
         )
     for_index = np.isin(sample.unit, rng.permutation(units)[: _first(len(units))])
@@ -95,19 +93,29 @@ def single_index(
     kind = replace(method, kind="auto")
     for j, index in enumerate(indices):
         one = Sample(
-            rest.x @ index.direction[:, None], rest.y[:, j : j + 1], rest.unit,
-            (f"index of {rest.y_names[j]}",), rest.y_names[j : j + 1],
-        )  # fmt: skip
+            rest.x @ index.direction[:, None],
+            rest.y[:, j : j + 1],
+            rest.unit,
+            (f"index of {rest.y_names[j]}",),
+            rest.y_names[j : j + 1],
+        )
         fits.append(curve(one, kind, each, rng))
     bands = tuple(fit.band for fit in fits)
     steep = tuple(float(b.shape.steep[0]) for b in bands if isinstance(b.shape, GridShape))
     kept = np.logical_and.reduce([fit.kept for fit in fits])
     residual = np.stack([_spread(fit)[kept] for fit in fits], axis=1)
     band = Band(
-        "single_index", tuple(f"single index, {b.made[0]}" for b in bands), level,
-        np.concatenate([b.critical for b in bands]), bands[0].noise, sample.x_names,
-        sample.y_names, int(kept.sum()), rest.units, IndexShape(tuple(indices), bands, steep),
-    )  # fmt: skip
+        "single_index",
+        tuple(f"single index, {b.made[0]}" for b in bands),
+        level,
+        np.concatenate([b.critical for b in bands]),
+        bands[0].noise,
+        sample.x_names,
+        sample.y_names,
+        int(kept.sum()),
+        rest.units,
+        IndexShape(tuple(indices), bands, steep),
+    )
     whole = np.zeros(len(sample.x), dtype=np.bool_)
     whole[np.flatnonzero(~for_index)[kept]] = True
 
@@ -160,8 +168,8 @@ def _indices(
         factor = (part.x - mean)[rng.permutation(n)[:CLOUD]] @ (
             vectors * np.sqrt(np.maximum(values, 0.0))
         )
-        c = bootstrap.quantile(bootstrap.factor_draws(factor, method.draws, rng), level)
-        out.append(Index(d, mean, cov, float(bootstrap.student(c, nu))))
+        c = critical.quantile(critical.factor_draws(factor, method.draws, rng), level)
+        out.append(Index(d, mean, cov, float(critical.student(c, nu))))
     return out
 
 

@@ -14,10 +14,8 @@ import numpy as np
 from scipy import linalg
 from scipy.interpolate import BSpline
 
-from pulse_pyro.arrays import Float1, Float2
-from pulse_pyro.bands.bins import Bins
-from pulse_pyro.bands.spread import local_spread, neighbour_differences
-from pulse_pyro.bands.weights import Weights
+from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro.bands.bins import Bins, Weights, local_spread, neighbour_differences
 
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
@@ -81,7 +79,7 @@ def _bases(bins: Bins, order: int) -> Iterator[_Base]:
     for j, y in enumerate(bins.y.T):
         spread = local_spread(bins, neighbour_differences(bins, y))
         weight = np.clip((np.median(spread) / spread) ** 2, *WEIGHTS)
-        size = coefficients(bins)
+        size = spline_coefficients(bins)
         base = _Base(bins, j, order, weight, size)
         while base.crowded and 2 * size <= min(2 * MOST, len(bins.at)):
             size *= 2
@@ -106,7 +104,7 @@ def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
     return out
 
 
-def coefficients(bins: Bins) -> int:
+def spline_coefficients(bins: Bins) -> int:
     """Return how many coefficients to begin with: ceil(6 n^(1/4)), 20 to 150."""
     return int(np.clip(np.ceil(6.0 * len(bins.x) ** 0.25), FEWEST, MOST))
 
@@ -137,9 +135,7 @@ def difference_penalty(size: int, order: int) -> Float2:
     return out
 
 
-def reml(
-    gram: Float2, penalty: Float2, moment: Float1, total: float, n: int, null: int
-) -> float:  # fmt: skip
+def reml(gram: Float2, penalty: Float2, moment: Float1, total: float, n: int, null: int) -> float:
     """Return the penalty's weight by restricted maximum likelihood.
 
     gram = B'B, moment = B'y, total = y'y; the penalty leaves ``null`` directions free:

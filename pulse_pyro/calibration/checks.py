@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float2
-from pulse_pyro.bands.band import BandFit
-from pulse_pyro.bands.bootstrap_t import SKEWED
+from pulse_pyro._core.arrays import Bool, Float2
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.bands.band import BandFit, Sample
+from pulse_pyro.bands.bins import SKEWED
 from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
+from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
-from pulse_pyro.bands.roughness import GATE
-from pulse_pyro.bands.sample import Sample
-from pulse_pyro.history import History, Rows
-from pulse_pyro.seeds import stream
-from pulse_pyro.verdicts import Check, Verdict
+from pulse_pyro.base import Check, Verdict
+from pulse_pyro.data.history import History, Rows
+from pulse_pyro.data.summary import Lags
 
 WARN, FIT_FAIL, FAIL = 0.05, 0.01, 0.001  # p-values; the second for lack of fit
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most
@@ -74,13 +74,8 @@ def _lagged(held_out: History, rows: Rows, keep: Bool) -> tuple[Float2, tuple[st
     dim = len(held_out.s_names)
     memory = int(rows.time.min()) + 1
     count = max(min(memory + BEYOND, COLUMNS // dim), 1)
-    unit, time = rows.unit[keep], rows.time[keep]
-    columns = []
-    for lag in range(count):
-        values = held_out.s[unit, np.maximum(time - lag, 0)]
-        columns.append(np.where((time >= lag)[:, None], values, np.nan))
     names = tuple(f"{name}.lag{lag}" for lag in range(count) for name in held_out.s_names)
-    return np.concatenate(columns, axis=1), names
+    return held_out.inputs(Lags(count))[rows.at[keep]], names
 
 
 def _dependence(fit: BandFit, sample: Sample) -> Check:
@@ -144,5 +139,6 @@ def _skewness(fit: BandFit) -> Check:
         text += " It matters here; the bootstrap used for it takes the noise to keep its shape."
     elif skewed:
         text += " It matters here and is not allowed for: the band may cover less than it says."
-    return Check("skewness", "warn" if skewed and not handled else "pass", fit.skewness, SKEWED,
-                 text)  # fmt: skip
+    return Check(
+        "skewness", "warn" if skewed and not handled else "pass", fit.skewness, SKEWED, text
+    )

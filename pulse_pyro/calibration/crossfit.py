@@ -7,18 +7,77 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pulse_pyro.arrays import Float3, Float4
-from pulse_pyro.bands.sample import check_level
-from pulse_pyro.calibration.calibrate import BandChoice, calibrate
+from pulse_pyro._core.arrays import Float1, Float2, Float3
+from pulse_pyro._core.errors import ModelError
+from pulse_pyro.bands.band import check_level
+from pulse_pyro.base import (
+    Check,
+    Checks,
+    Conditional,
+    Expectation,
+    FeatureMap,
+    FittedLaw,
+    Follower,
+    Summary,
+)
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.errors import ModelError
-from pulse_pyro.features import Features
-from pulse_pyro.history import History
-from pulse_pyro.laws.fitted import FittedLaw
+from pulse_pyro.calibration.uniform import BandChoice, calibrate
+from pulse_pyro.data.history import History, Source, context_rows
+from pulse_pyro.features import Features, expectation
 from pulse_pyro.laws.law import Law
-from pulse_pyro.summary import Summary
-from pulse_pyro.verdicts import Check
+
+
+class AverageConditional:
+    """The half-and-half mixture of two conditional laws at the same n rows; s : (n, s_dim)."""
+
+    def __init__(self, one: Conditional, two: Conditional, s: Float2) -> None:
+        self.one, self.two, self.s = one, two, s
+
+    @property
+    def exact(self) -> bool:
+        """Whether both means are closed form."""
+        return self.one.exact and self.two.exact
+
+    def mean(self) -> Float2:
+        """Return E[W | S_1:t], the average of both, (n, w_dim)."""
+        out: Float2 = (self.one.mean() + self.two.mean()) / 2.0
+        return out
+
+    def draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Draw W, half of the draws from each, (size, n, w_dim)."""
+        first = self.one.draws(size - size // 2, rng=rng)
+        return np.concatenate([first, self.two.draws(max(size // 2, 1), rng=rng)])[:size]
+
+    def mean_draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Return draws of the averaged mean, (size, n, w_dim)."""
+        one = self.one.mean_draws(size, rng=rng)
+        out: Float3 = (one + self.two.mean_draws(size, rng=rng)) / 2.0
+        return out
+
+    def expect(self, features: FeatureMap, *, size: int, rng: np.random.Generator) -> Expectation:
+        """Return E[Phi], mean and mcse (n, action, d)."""
+        return expectation(self, features, self.s, size=size, rng=rng)
+
+    def covariance(self) -> Float3:
+        """Return Cov(W | S_1:t), (n, w_dim, w_dim): the average, and how far the means are."""
+        apart = (self.one.mean() - self.two.mean()) / 2.0
+        within: Float3 = (self.one.covariance() + self.two.covariance()) / 2.0
+        return within + apart[:, :, None] * apart[:, None, :]
+
+    def cdf(self, w: Float2) -> Float2:
+        """Return P(W_j <= w_j | S_1:t), (n, w_dim)."""
+        out: Float2 = (self.one.cdf(w) + self.two.cdf(w)) / 2.0
+        return out
+
+    def log_density(self, w: Float2) -> Float1 | None:
+        """Return log p(W = w | S_1:t), (n,); None if one of the laws has no density."""
+        one, two = self.one.log_density(w), self.two.log_density(w)
+        if one is None or two is None:
+            return None
+        out: Float1 = np.logaddexp(one, two) - np.log(2.0)
+        return out
 
 
 class AverageLaw:
@@ -26,35 +85,28 @@ class AverageLaw:
 
     def __init__(self, one: FittedLaw, two: FittedLaw) -> None:
         self.one, self.two = one, two
-        self.s_names, self.w_names = one.s_names, one.w_names
-        self.fit_units = one.fit_units + two.fit_units
-        self.exact_mean = one.exact_mean and two.exact_mean
-        both = f"{one.law_id} {two.law_id}".encode()
-        self.law_id = hashlib.sha256(both).hexdigest()[:16]
+        self.schema, self.units = one.schema, one.units + two.units
+        self.id = hashlib.sha256(f"{one.id} {two.id}".encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
-        return f"AverageLaw of {self.one.law_id} and {self.two.law_id}"
+        return f"AverageLaw of {self.one.id} and {self.two.id}"
 
     @property
     def summary(self) -> Summary:
         """What both look at."""
         return self.one.summary
 
-    def mean(self, s: Float3) -> Float3:
-        """Return E[W_t | S_1:t], the average of both: (batch, time, w_dim)."""
-        out: Float3 = (self.one.mean(s) + self.two.mean(s)) / 2.0
-        return out
+    def __call__(self, source: Source, at: ArrayLike | None = None) -> AverageConditional:
+        """Return the law of W at the rows of a History, or of s (batch, time, s_dim)."""
+        _, s = context_rows(source, self.summary, self.schema.s_names, "AverageLaw")
+        rows = slice(None) if at is None else np.arange(len(s))[np.asarray(at).reshape(-1)]
+        return AverageConditional(self.one(source, at), self.two(source, at), s[rows])
 
-    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
-        """Draw W_t given S_1:t, half of the draws from each: (size, batch, time, w_dim)."""
-        first = self.one.sample(s, size - size // 2, rng=rng)
-        return np.concatenate([first, self.two.sample(s, max(size // 2, 1), rng=rng)])[:size]
-
-    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
-        """Return draws of the averaged mean: (draws, batch, time, w_dim)."""
-        one = self.one.mean_draws(s, draws, rng=rng)
-        out: Float4 = (one + self.two.mean_draws(s, draws, rng=rng)) / 2.0
-        return out
+    def follow(self, unit: str | None = None) -> Follower:
+        """Two laws cannot be followed as one: play one of them, or simulate."""
+        raise ModelError(
+            "AverageLaw: the average of two laws cannot be followed online; play one of them."
+        )
 
 
 class CrossFit(NamedTuple):
@@ -65,9 +117,14 @@ class CrossFit(NamedTuple):
 
 
 def calibrate_crossfit(
-    law: Law, history: History, features: Features, *, level: float = 0.95, seed: int,
+    law: Law,
+    history: History,
+    features: Features,
+    *,
+    level: float = 0.95,
+    seed: int,
     band: BandChoice = "auto",
-) -> CrossFit:  # fmt: skip
+) -> CrossFit:
     """Fit on each half of the units, bound each law with the other half (mode ``crossfit``).
 
     Each bound is made at 1 - (1 - level) / 2; the averaged law's error is at most the average of
@@ -76,8 +133,9 @@ def calibrate_crossfit(
     check_level(level, "calibrate_crossfit")
     if not isinstance(law, Law) or not isinstance(history, History):
         raise ModelError(
-            f"calibrate_crossfit: a Law, such as linear_lags(19), and a History were expected, but "
-            f"{type(law).__name__} and {type(history).__name__} came; it fits the law itself."
+            "calibrate_crossfit: a Law, such as linear_lags(19), and a History were expected, but "
+            "got "
+            f"{type(law).__name__} and {type(history).__name__}; it fits the law itself."
         )
     one, two = history.split(seed=seed)
     each = 1.0 - (1.0 - level) / 2.0
@@ -88,11 +146,18 @@ def calibrate_crossfit(
     parts = a.parts + b.parts
     found = [part.errors(a.contexts) for part in parts]
     calibration = Calibration(
-        parts, level, "crossfit", seed, average.law_id, a.contexts,
+        parts,
+        level,
+        "crossfit",
+        seed,
+        average.id,
+        a.contexts,
         np.mean([error for error, _ in found], axis=0),
         np.all([inside for _, inside in found], axis=0),
-        a.noise_sd + b.noise_sd, _named(a.checks, 1) + _named(b.checks, 2), a.why,
-    )  # fmt: skip
+        a.noise_sd + b.noise_sd,
+        Checks(_named(a.checks, 1) + _named(b.checks, 2)),
+        a.why,
+    )
     return CrossFit(average, calibration)
 
 

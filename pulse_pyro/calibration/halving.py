@@ -97,12 +97,16 @@ def halvings(calibration: Calibration) -> list[Halving]:
         half, extra = budget.half[seen], budget.monte_carlo[seen]
         out += [
             Halving(
-                name, float(half[:, j].mean()), float(gap[:, j].mean()), float(extra[:, j].mean()),
+                name,
+                float(half[:, j].mean()),
+                float(gap[:, j].mean()),
+                float(extra[:, j].mean()),
                 float((gap[:, j] > half[:, j] + extra[:, j]).mean()),
-                RATES.get(part.band.kind, SMOOTH), part.band.units,
+                RATES.get(part.band.kind, SMOOTH),
+                part.band.units,
             )
             for j, name in enumerate(part.band.y_names)
-        ]  # fmt: skip
+        ]
     return out
 
 

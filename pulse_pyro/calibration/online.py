@@ -1,25 +1,69 @@
-"""Calibrated errors for one decision at a time."""
+"""Calibrated errors for one decision at a time, and how errors of E[W] reach the features."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro.arrays import Float1, Float2, positive
-from pulse_pyro.calibration.calibration import Calibration, reward_bound
-from pulse_pyro.calibration.part import POLICY_DRAWS
-from pulse_pyro.calibration.sensitivity import Sensitivity, single_part
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, positive
+from pulse_pyro._core.errors import SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw, Follower, is_exact
+from pulse_pyro.calibration.calibration import POLICY_DRAWS, Calibration, Part, reward_bound
 from pulse_pyro.calibration.targets import MissingTargets
-from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
-from pulse_pyro.laws.filtered import Filtered
-from pulse_pyro.laws.follow import Follower, OnlineLaw
+from pulse_pyro.laws.filtering import Filtered
 from pulse_pyro.radius import CORRECTED, Radius
-from pulse_pyro.seeds import stream
+
+# Errors of E[W], and apart from them how they reach the features.
+
+
+class Sensitivity(NamedTuple):
+    """Errors of E[W] and how they reach the features, for e_{t,a} that learns what W is worth.
+
+    eps : (run, time, q) >= |mu_t - mu^_t|_i. slopes : (run or 1, time or 1, action, q, d), the
+    columns M_a of Phi = c_a(s) + M_a(s) w. Where they are the same in all contexts (lengths 1),
+    what has been learned about theta*' M_a is never lost again.
+    """
+
+    eps: Float3
+    slopes: Float
+
+
+def single_part(calibration: Calibration, where: str) -> tuple[Part, MissingTargets]:
+    """Return the one part of a calibration whose Phi is affine, or say why there is none."""
+    if len(calibration.parts) != 1:
+        raise SettingError(f"{where}: a cross-fitted calibration speaks of two laws, not of one.")
+    part = calibration.parts[0]
+    if not isinstance(part.targets, MissingTargets):
+        raise SettingError(f"{where}: Phi is not affine in w, so errors of E[W] do not reach it.")
+    return part, part.targets
+
+
+def sensitivity(calibration: Calibration, s: Float3) -> Sensitivity:
+    """Return the calibrated errors of E[W] and the slopes of Phi at contexts s.
+
+    s : (batch, time, s_dim), as in ``Calibration.error_at``; every context must be complete, so
+    drop the rows that only fill lags from eps and, where they vary, from the slopes afterwards.
+    Hand the result to ``play_horizon`` or an Agent as its error, with the corrected radius.
+    """
+    part, targets = single_part(calibration, "sensitivity")
+    contexts = np.asarray(s, np.float64)
+    eps = part.budget(contexts).total.reshape(*contexts.shape[:2], -1)
+    actions = range(targets.features.actions)
+    found = targets.slopes(contexts.reshape(-1, contexts.shape[-1]), actions)
+    known = found[:, np.isfinite(found).all((0, 2, 3))]
+    if known.shape[1] and np.allclose(known, known[:, :1], rtol=1e-9, atol=0.0):
+        return Sensitivity(eps, known[None, None, :, 0])
+    moved = np.moveaxis(found, 0, 1)
+    return Sensitivity(eps, moved.reshape(*contexts.shape[:2], *moved.shape[1:]))
+
+
+# Calibrated errors for one decision at a time.
 
 
 class OnlineErrors(Protocol):
@@ -51,7 +95,7 @@ class CalibratedErrors:
         if not isinstance(self.calibration, Calibration):
             raise SettingError(f"CalibratedErrors: {self.calibration!r} is no Calibration.")
         error = self.calibration.error
-        reward_bound(np.zeros((1, 1, *error.shape[2:])), self.theta_bound, self.theta_bounds)
+        reward_bound(np.zeros((1, *error.shape[1:])), self.theta_bound, self.theta_bounds)
         if self.unseen is not None:
             positive(self.unseen, "CalibratedErrors: unseen", zero=True)
 
@@ -68,7 +112,7 @@ class CalibratedErrors:
     def _errors(self, follower: Follower) -> Float2:
         """Return E_{t,a,j}, (K, d), for the newest context of a series."""
         part = self.calibration.parts[0]
-        if isinstance(part.targets, MissingTargets) and part.law.exact_mean:
+        if isinstance(part.targets, MissingTargets) and follower.conditional.exact:
             eps, s = missing_error(self.calibration, follower)[None], follower.now[None]
             actions = range(part.targets.features.actions)
             return np.concatenate([part.targets.errors(s, eps, a) for a in actions])
@@ -77,7 +121,7 @@ class CalibratedErrors:
             raise SettingError(
                 "CalibratedErrors: a law with memory needs Phi affine in w to be bounded online."
             )
-        found: Float2 = part.errors(rows[None])[0][0, -1]
+        found: Float2 = part.errors(rows[None])[0][-1]
         return found
 
 
@@ -104,15 +148,16 @@ class SensitiveErrors:
 def missing_error(calibration: Calibration, follower: Follower) -> Float1:
     """Return eps = r(x_t) + |m(x_t) - E_p^[W_t]|, (q,): the bound on E[W]'s error now."""
     part, targets = single_part(calibration, "calibrated errors")
-    if not part.law.exact_mean:
+    asked = follower.conditional
+    if not asked.exact:
         raise SettingError("calibrated errors: E[W] of this law carries Monte Carlo error.")
     values = part.band.at(follower.inputs()[None])
-    out: Float1 = (values.half + np.abs(values.centre - follower.mean()[targets.used]))[0]
+    out: Float1 = (values.half + np.abs(values.centre - asked.mean()[:, targets.used]))[0]
     return out
 
 
 def check_errors(
-    errors: OnlineErrors, law: OnlineLaw, features: Features, size: int, grows: bool
+    errors: OnlineErrors, law: FittedLaw, features: Features, size: int, grows: bool
 ) -> None:
     """Refuse errors that were not calibrated for what a policy plays with.
 
@@ -120,16 +165,12 @@ def check_errors(
     """
     if not isinstance(errors, CalibratedErrors | SensitiveErrors):
         raise SettingError(
-            f"errors must be CalibratedErrors or SensitiveErrors, but {type(errors).__name__} "
-            "came; wrap a calibration: CalibratedErrors(calibration)."
+            f"errors must be CalibratedErrors or SensitiveErrors, but got {type(errors).__name__}; "
+            "wrap a calibration: CalibratedErrors(calibration)."
         )
     about = errors.calibration
-    if about.verdict == "fail":
-        warnings.warn(
-            "a check of this calibration failed: its bound, and the guarantee that rests on it, "
-            "need not hold; see calibration.checks_table.", stacklevel=3,
-        )  # fmt: skip
-    known = getattr(law, "law_id", None)
+    warn_if_failed(about)
+    known = getattr(law, "id", None)
     if about.law_id != known:
         raise SettingError(
             f"the errors are calibrated for law {about.law_id}, but the policy plays with {known}; "
@@ -141,7 +182,7 @@ def check_errors(
                 "the errors are calibrated for other features than the policy plays with; "
                 "calibrate(law, held_out, features) with the same Phi."
             )
-        exact = isinstance(part.targets, MissingTargets) and part.law.exact_mean
+        exact = isinstance(part.targets, MissingTargets) and is_exact(part.law)
         if not exact and size < POLICY_DRAWS:
             raise SettingError(
                 f"calibrated errors allow for the noise of {POLICY_DRAWS} draws a round or more, "
@@ -150,6 +191,16 @@ def check_errors(
 
     if grows:
         check_refit(errors)
+
+
+def warn_if_failed(calibration: Calibration) -> None:
+    """Warn whoever builds a policy on a calibration whose checks failed, or loads such a one."""
+    if calibration.verdict == "fail":
+        warnings.warn(
+            "a check of this calibration failed: its bound, and the guarantee that rests on it, "
+            "need not hold; see calibration.checks_table.",
+            stacklevel=4,
+        )
 
 
 def check_size_of_theta(errors: OnlineErrors, radius: Radius) -> None:
@@ -165,7 +216,7 @@ def check_size_of_theta(errors: OnlineErrors, radius: Radius) -> None:
 def check_refit(errors: OnlineErrors) -> None:
     """Refuse to go on with another law where the errors speak of the old one alone."""
     for part in errors.calibration.parts:
-        if not (isinstance(part.targets, MissingTargets) and part.law.exact_mean):
+        if not (isinstance(part.targets, MissingTargets) and is_exact(part.law)):
             raise SettingError(
                 "calibrated errors stay valid for another law only if Phi is affine in w and E[W] "
                 "has a closed form."
@@ -174,15 +225,15 @@ def check_refit(errors: OnlineErrors) -> None:
             raise SettingError("calibrated errors of a state space law do not survive a refit.")
 
 
-def _same(one: Features, two: Features, law: OnlineLaw) -> bool:
+def _same(one: Features, two: Features, law: FittedLaw) -> bool:
     """Tell whether two Phi agree, at contexts like the archive's."""
     if one is two:
         return True
     if (one.actions, one.names) != (two.actions, two.names):
         return False
-    rng, (mean, sd) = stream(0, "same"), law.contexts
+    rng, (mean, sd) = stream(0, "same"), law.schema.contexts
     s = mean + sd * rng.standard_normal((16, len(mean)))
-    w = rng.standard_normal((16, len(law.w_names)))
+    w = rng.standard_normal((16, len(law.schema.w_names)))
     with np.errstate(all="ignore"):
         return all(
             np.allclose(one.unchecked(s, w, a), two.unchecked(s, w, a), rtol=1e-9, equal_nan=True)

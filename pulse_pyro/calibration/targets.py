@@ -4,55 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2, Float3, Float4, Int
-from pulse_pyro.errors import FeatureError
-from pulse_pyro.features import Features, expected_features
-from pulse_pyro.seeds import stream
-from pulse_pyro.slopes import slopes
-from pulse_pyro.summary import Summary
+from pulse_pyro._core.arrays import Float1, Float2, Float4, Int
+from pulse_pyro._core.errors import FeatureError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import Conditional
+from pulse_pyro.features import Features, slopes
 
 PROBES = 5000  # rows Phi is judged at
-
-
-class CalibratedLaw(Protocol):
-    """What calibration asks of a law: the protocol of :class:`FittedLaw`."""
-
-    @property
-    def summary(self) -> Summary:
-        """What it looks at."""
-
-    @property
-    def fit_units(self) -> tuple[str, ...]:
-        """Units it has seen."""
-
-    @property
-    def s_names(self) -> tuple[str, ...]:
-        """Columns of S."""
-
-    @property
-    def w_names(self) -> tuple[str, ...]:
-        """Columns of W."""
-
-    @property
-    def law_id(self) -> str:
-        """Fingerprint."""
-
-    @property
-    def exact_mean(self) -> bool:
-        """Whether the mean carries no Monte Carlo error."""
-
-    def mean(self, s: Float3) -> Float3:
-        """Return E[W_t | S_1:t]: (batch, time, w_dim)."""
-
-    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
-        """Draw W_t given S_1:t: (size, batch, time, w_dim)."""
-
-    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
-        """Posterior draws of the mean: (draws, batch, time, w_dim)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +36,13 @@ class MissingTargets:
         return out
 
     def predicted(
-        self, law: CalibratedLaw, s: Float3, size: int, rng: np.random.Generator
-    ) -> tuple[Float3, Float3]:
-        """Return the law's mean of the targets and its Monte Carlo error, (batch, time, q)."""
-        if law.exact_mean:
-            mean = law.mean(s)[..., self.used]
+        self, asked: Conditional, size: int, rng: np.random.Generator
+    ) -> tuple[Float2, Float2]:
+        """Return the law's mean of the targets and its Monte Carlo error, (n, q)."""
+        if asked.exact:
+            mean = asked.mean()[:, self.used]
             return mean, np.zeros_like(mean)
-        draws = law.sample(s, size, rng=rng)[..., self.used]
+        draws = asked.draws(size, rng=rng)[..., self.used]
         return draws.mean(0), draws.std(0, ddof=1) / np.sqrt(size)
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
@@ -120,11 +81,11 @@ class FeatureTargets:
         )
 
     def predicted(
-        self, law: CalibratedLaw, s: Float3, size: int, rng: np.random.Generator
-    ) -> tuple[Float3, Float3]:
-        """Return the law's mean of the targets and its Monte Carlo error, (batch, time, q)."""
-        found = expected_features(law, self.features, s, size=size, rng=rng)
-        at = (..., self.action, self.column)
+        self, asked: Conditional, size: int, rng: np.random.Generator
+    ) -> tuple[Float2, Float2]:
+        """Return the law's mean of the targets and its Monte Carlo error, (n, q)."""
+        found = asked.expect(self.features, size=size, rng=rng)
+        at = (slice(None), self.action, self.column)
         return found.mean[at], found.mcse[at]
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:

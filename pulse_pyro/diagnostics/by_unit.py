@@ -27,9 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Bool, Float2
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.verdicts import Verdict
+from pulse_pyro._core.arrays import Float1, Int
+from pulse_pyro.base import FittedLaw, Verdict
 
 WARN, FAIL = 0.01, 0.001  # nominal sizes: a check warns, or fails, a right law this often at most
 FEWEST = 8  # units of equal length, or as many longer and shorter ones as are worth that
@@ -61,15 +60,15 @@ class UnitMean(NamedTuple):
         return self.mean - half, self.mean + half
 
 
-def unit_mean(d: Float2, *, extra: float = 1.0, least: float = 0.0) -> UnitMean:
-    """Test that a row statistic d (unit, time), NaN where not judged, has mean 0.
+def unit_mean(d: Float1, unit: Int, *, extra: float = 1.0, least: float = 0.0) -> UnitMean:
+    """Test that a row statistic d (n,), NaN where not judged, has mean 0.
 
-    extra : error^2 is multiplied by it in p (not in ``error``). least : smallest error.
-    One unit: p is 1.
+    unit : (n,) whole numbers, which rows belong together. extra : error^2 is multiplied by it in p
+    (not in ``error``). least : smallest error. One unit: p is 1.
     """
     here = np.isfinite(d)
-    rows = here.sum(1)
-    rows, total = rows[rows > 0], np.where(here, d, 0.0).sum(1)[rows > 0]
+    rows, total = np.bincount(unit[here]), np.bincount(unit[here], d[here])
+    rows, total = rows[rows > 0], total[rows > 0]
     units = len(rows)
     if not units:
         return UnitMean(np.nan, np.nan, 1.0, 0, 0.0)
@@ -88,6 +87,20 @@ def unit_mean(d: Float2, *, extra: float = 1.0, least: float = 0.0) -> UnitMean:
     return UnitMean(mean, error, p, units, worth)
 
 
+class Place(NamedTuple):
+    """Where n rows stand: their unit and their step in it, (n,) each, in this order."""
+
+    unit: Int
+    step: Int
+
+    def pairs(self, lag: int) -> tuple[Int, Int]:
+        """Return the rows that have one of their own unit ``lag`` steps before, and that one."""
+        key = self.unit * (int(self.step.max(initial=0)) + 1) + self.step
+        at = np.searchsorted(key, key - lag)
+        there = (self.step >= lag) & (key[np.minimum(at, len(key) - 1)] == key - lag)
+        return np.flatnonzero(there), at[there]
+
+
 def few(test: UnitMean) -> str | None:
     """Return why a test is not to speak: too few units, or too few that matter; None if it may."""
     if test.worth >= FEWEST - 1e-9:
@@ -98,10 +111,14 @@ def few(test: UnitMean) -> str | None:
     return f"Not judged: {count}, and {FEWEST} are needed."
 
 
-def estimated(fitted: FittedLaw, used: Bool) -> float:
-    """Return 1 + held-out / fitted, by units or by rows, whichever is more."""
-    units = used.any(1).sum() / max(len(fitted.fit_units), 1)
-    rows = used.sum() / max(fitted.record.rows, 1)
+def estimated(fitted: FittedLaw, unit: Int) -> float:
+    """Return 1 + held-out / fitted, by units or by rows, whichever is more.
+
+    unit : (n,) the units of the rows that are judged.
+    """
+    units = len(np.unique(unit)) / max(len(fitted.units), 1)
+    record = getattr(fitted, "record", None)
+    rows = 0.0 if record is None else len(unit) / max(record.rows, 1)
     return float(1.0 + max(units, rows))
 
 

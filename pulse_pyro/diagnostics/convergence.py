@@ -7,8 +7,13 @@ converge; an ensemble of networks is no posterior, and says so.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from pulse_pyro.base import Check, Verdict
 from pulse_pyro.laws.fitted import FitRecord
-from pulse_pyro.verdicts import Check, Verdict
+
+if TYPE_CHECKING:
+    from pulse_pyro.diagnostics.held_out import HeldOut
 
 LIMITS = {  # warn above the first, fail above the second
     "r_hat": (1.01, 1.05),
@@ -39,6 +44,12 @@ NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
     "state_space": "The process of S is put at its maximum likelihood: draws carry the uncertainty "
     "of the emission alone.",
 }
+
+
+def ask_convergence(case: HeldOut) -> list[Check]:
+    """Ask whether the engine arrived."""
+    record = getattr(case.fitted, "record", None)  # laws made elsewhere have no engine
+    return [] if record is None else convergence(record)
 
 
 def convergence(record: FitRecord) -> list[Check]:

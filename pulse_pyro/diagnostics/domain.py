@@ -16,32 +16,137 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
-from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, whole
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, whole
+from pulse_pyro._core.errors import DataError
+from pulse_pyro.base import Check, Checks, Summary, Verdict, picture
+from pulse_pyro.data.history import History
+from pulse_pyro.data.summary import as_summary
 from pulse_pyro.diagnostics.by_unit import FEWEST, verdict
 from pulse_pyro.diagnostics.result import Diagnostics
-from pulse_pyro.diagnostics.streams import (
-    level,
-    levels_at,
-    log_of,
-    pieces,
-    share_of,
-    shift,
-    usual_length,
-    whitening,
-)
-from pulse_pyro.errors import DataError
-from pulse_pyro.history import History
-from pulse_pyro.summary import Summary, as_summary
-from pulse_pyro.verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
+
+# Units and online streams as single observations: what the monitor of contexts compares.
+
+
+RIDGE = 1e-3  # share of each variance added to it: lags of a smooth series nearly repeat
+
+
+class Shift(NamedTuple):
+    """How far streams are from units, and p of no shift."""
+
+    size: float
+    p: float
+
+
+def shift(units: Float2, streams: Float1, row_sd: float) -> Shift:
+    """Return the t test of streams against units: two-sided with a row_sd, upwards without.
+
+    streams : (B,). units : (n, B), units cut to the length of each stream, NaN where too short.
+    With m_b, sd_b over the n_b units of column b, error^2 = (mean_b sd_b / sqrt n_b)^2 + mean_b
+    sd_b^2 / B: the means m_b, of the same units, count as one. Student's t, least n_b - 1.
+    """
+    count = np.isfinite(units).sum(0)
+    least = int(count.min())
+    mean = np.where(np.isfinite(units), units, 0.0).sum(0) / np.maximum(count, 1)
+    apart = float((streams - mean).mean()) if least else np.nan
+    if row_sd > 0:
+        size, t, sides = abs(apart) / row_sd, abs(apart), 2.0
+    else:
+        size, t, sides = apart / 2.0, apart, 1.0
+    if least < 2:
+        return Shift(size, 1.0)
+    square = np.where(np.isfinite(units), (units - mean) ** 2, 0.0).sum(0) / (count - 1)
+    error = float(np.sqrt(np.sqrt(square / count).mean() ** 2 + square.mean() / len(streams)))
+    if not error > 1e-12:  # a constant input
+        return Shift(np.inf, 0.0) if abs(apart) > 1e-9 else Shift(0.0, 1.0)
+    return Shift(size, float(sides * stats.t.sf(t / error, least - 1)))
+
+
+def whitening(gram: Float2, count: int) -> Float2:
+    """Return A with A A' the inverse of the covariance, a ridge added; constants are left out."""
+    cov = gram / max(count, 1)
+    sd = np.sqrt(np.diag(cov))
+    keep = sd > 1e-9
+    inverse = np.where(keep, 1.0 / np.where(keep, sd, 1.0), 0.0)
+    value, vector = np.linalg.eigh(cov * np.outer(inverse, inverse) + RIDGE * np.eye(len(cov)))
+    out: Float2 = inverse[:, None] * vector / np.sqrt(value)
+    return out
+
+
+class Pieces(NamedTuple):
+    """Streams cut to lengths that units have: x (piece, length, p), NaN after a piece's end.
+
+    owner : (piece,), the stream of each. lengths : (stream,), rows of each of its pieces.
+    """
+
+    x: Float3
+    owner: Int
+    lengths: Int
+
+    def mean(self, values: Float1) -> Float1:
+        """Average a figure of pieces (piece,) over those of each stream, (stream,)."""
+        return np.asarray(np.bincount(self.owner, values) / np.bincount(self.owner))
+
+
+def pieces(x: Float3, longest: int) -> Pieces:
+    """Cut the complete rows of streams x (stream, time, p) into pieces of ``longest`` rows at most.
+
+    Pieces of a stream are equally long; fewer rows than it has pieces are left out at its end.
+    """
+    parts, owner, lengths = [], [], []
+    for b, rows in enumerate(row[np.isfinite(row[:, 0])] for row in x):
+        count = -(-len(rows) // longest)
+        lengths.append(len(rows) // count)
+        parts += list(rows[: count * lengths[-1]].reshape(count, lengths[-1], -1))
+        owner += [b] * count
+    out = np.full((len(parts), max(lengths), x.shape[-1]), np.nan)
+    for k, part in enumerate(parts):
+        out[k, : len(part)] = part
+    return Pieces(out, np.array(owner), np.array(lengths))
+
+
+def usual_length(here: Bool, fewest: int) -> int:
+    """Return how many rows at least half of the units, and ``fewest`` if there are, have."""
+    rows = np.sort(here.sum(1))[::-1]
+    rows = rows[rows > 0]
+    return int(rows[min(len(rows), max(fewest, (len(rows) + 1) // 2)) - 1])
+
+
+def level(values: Float2) -> Float1:
+    """Mean over seen rows, NaN for a unit without."""
+    here = np.isfinite(values)
+    count = here.sum(1)
+    total = np.where(here, values, 0.0).sum(1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def levels_at(values: Float2, lengths: Int) -> Float2:
+    """Mean over the first ``lengths`` (stream,) seen rows, (unit, stream); NaN where too short."""
+    here = np.isfinite(values)
+    first = np.take_along_axis(values, np.argsort(~here, axis=1, kind="stable"), 1)
+    total = np.cumsum(np.nan_to_num(first), axis=1)[:, lengths - 1]
+    return np.where(here.sum(1)[:, None] >= lengths, total / lengths, np.nan)
+
+
+def log_of(mean: Float) -> Float:
+    """Log of a mean of squares, which may be 0. It rises with the rows averaged (Jensen)."""
+    return np.asarray(np.log(mean + 1e-12))
+
+
+def share_of(outside: Bool, x: Float3) -> float:
+    """Share of complete rows of x (stream, time, p) that are outside (stream, time)."""
+    here = np.isfinite(x[..., 0])
+    return float(outside[here].mean())
+
 
 RANGE = 0.99  # of the archive's rows lie inside, input by input, and jointly
 MARGINS = (0.1, 0.25)  # shifts, in row sds (level) or log sds (spread), that warn, that fail
@@ -56,9 +161,9 @@ class Domain:
     streams against it.
 
     >>> import pulse_pyro as pp
-    >>> made = pp.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
+    >>> made = pp.envs.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
     >>> domain = pp.Domain.of(made, pp.Lags(2))
-    >>> domain.check(made.s[:3]).verdict, domain.check(made.s[:3] + 2).verdict
+    >>> domain.check(made.grid.s[:3]).verdict, domain.check(made.grid.s[:3] + 2).verdict
     ('pass', 'fail')
     """
 
@@ -71,7 +176,7 @@ class Domain:
         """Return the domain of the contexts of ``history`` under a summary, e.g. law.summary."""
         seen = as_summary(summary, "Domain.of")
         history.rows(seen, holes="w")  # refuses, with a sentence, if no row is complete
-        x = np.where(history.seen[..., None], seen(history.s), np.nan)
+        x = np.where(history.grid.seen[..., None], seen(history.grid.s), np.nan)
         x[~np.isfinite(x).all(-1)] = np.nan
         names = tuple(f"{s}.{part}" for part in seen.names for s in history.s_names)
         return cls(x, names, seen)
@@ -119,7 +224,7 @@ class Domain:
         joint = shift(log_of(levels_at(self._far, cut.lengths)), far, 0.0)
         share = share_of(self._distance(self._standard(x), self._whiten) > self._limit, x)
         checks.append(self._check("jointly", share, joint.size, joint.p * looks, len(x)))
-        return Diagnostics(tuple(checks))
+        return Diagnostics(Checks(checks))
 
     def inside_at(self, s: ArrayLike) -> Bool:
         """Tell which contexts, (stream, time), lie in the archive's 99 % range, jointly and each.
@@ -150,9 +255,7 @@ class Domain:
 
     def plot(self, s: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
         """Draw the range of every input, and where online contexts s lie, if given."""
-        from pulse_pyro.diagnostic_plots import domain_plot
-
-        return domain_plot(self, None if s is None else self._online(s), ax)
+        return picture("domain_plot")(self, None if s is None else self._online(s), ax)
 
     def __repr__(self) -> str:
         lines = [
@@ -206,10 +309,12 @@ class Domain:
         total, count = self._grams.sum(0), np.isfinite(self.x[..., 0]).sum(1)
         if len(self.x) < 2:
             return self._distance(self._g, self._whiten)
-        return np.stack([
-            self._distance(g, whitening(total - own, count.sum() - rows))
-            for g, own, rows in zip(self._g, self._grams, count, strict=True)
-        ])  # fmt: skip
+        return np.stack(
+            [
+                self._distance(g, whitening(total - own, count.sum() - rows))
+                for g, own, rows in zip(self._g, self._grams, count, strict=True)
+            ]
+        )
 
     @cached_property
     def _limit(self) -> float:

@@ -2,40 +2,187 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float3, whole
-from pulse_pyro.diagnostics.baselines import RowScores, baselines, draws_crps
-from pulse_pyro.diagnostics.by_unit import estimated
-from pulse_pyro.diagnostics.calibrated import coverage_check, pit_check
-from pulse_pyro.diagnostics.convergence import convergence
-from pulse_pyro.diagnostics.leaks import leak_check, refuse_leaks
-from pulse_pyro.diagnostics.predictions import Predictions, predictions
-from pulse_pyro.diagnostics.replicates import replicate_check
-from pulse_pyro.diagnostics.result import Comparison, Diagnostics, Evidence
-from pulse_pyro.diagnostics.scores import comparisons, has_density, score_checks
-from pulse_pyro.diagnostics.skill import skill_check
-from pulse_pyro.diagnostics.trend import spread_check, trend_check
-from pulse_pyro.errors import DataError, ModelError
-from pulse_pyro.history import History
-from pulse_pyro.laws.filtered import Filtered
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.seeds import stream
-from pulse_pyro.serial import serial_check, serial_dependence
-from pulse_pyro.verdicts import Check
+from pulse_pyro._core.arrays import Bool, Float2, Float3, Int, whole
+from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.registry import named
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import Check, Checks, FittedLaw
+from pulse_pyro.data.history import History
+from pulse_pyro.diagnostics import CHECKS, LAW_CHECKS
+from pulse_pyro.diagnostics.by_unit import Place, estimated
+from pulse_pyro.diagnostics.leaks import refuse_leaks
+from pulse_pyro.diagnostics.pit import UNSEEN
+from pulse_pyro.diagnostics.result import Diagnostics, Evidence, ScoreComparison
+from pulse_pyro.diagnostics.scores import (
+    RowScores,
+    baselines,
+    comparisons,
+    draws_crps,
+    has_density,
+)
+from pulse_pyro.laws.adapter import as_law
+from pulse_pyro.laws.filtering import Filtered
 
-TESTS = ("trend ", "coverage ", "pit ", "spread ", "replicates ", "serial ")
-FEW = Check(
-    "few units", "warn", float("nan"), float("nan"),
-    "No test could judge this law: hold out more units, 8 of similar length at least.",
-)  # fmt: skip
+# What a law says about held-out rows: expectations, draws, and where W fell among them.
+
+
+NUMBERS = 50_000_000  # predictive draws held at a time: 400 MB
+
+
+class Predictions(NamedTuple):
+    """Rows that were judged, and what the law says about them.
+
+    row : (n,) their numbers in the archive, rising. w, mean, pit : (n, w_dim). draws : (size, n,
+    w_dim); draw m of all rows shares one posterior draw. place : unit and step of the rows.
+    """
+
+    row: Int
+    w: Float2
+    mean: Float2
+    pit: Float2
+    draws: Float3
+    place: Place
+
+    @property
+    def unit(self) -> Int:
+        """(n,) units of the rows."""
+        return self.place.unit
+
+
+def predictions(
+    fitted: FittedLaw, held_out: History, where: Bool, rng: np.random.Generator, size: int
+) -> Predictions:
+    """Predict the rows of ``held_out`` where (rows,) is True and W is known.
+
+    PIT: u = (draws below w + V (draws equal to w + 1)) / (size + 1), V uniform. If w and the draws
+    come from one law, u is exactly uniform, whatever the size, and for counts too.
+    """
+    usable = where & np.isfinite(held_out.w).all(-1)
+    # whole units, as many as memory allows
+    rows = np.cumsum(np.bincount(held_out.unit_of[usable], minlength=len(held_out.units)))
+    most = max(int((rows <= NUMBERS // (size * len(held_out.w_names))).sum()), 2)
+    row = np.flatnonzero(usable & (held_out.unit_of < most))
+    asked = fitted(held_out, row)
+    mean, draws = asked.mean(), asked.draws(size, rng=rng)
+    answered = np.isfinite(mean).all(-1)  # rows the law refuses after all are not judged
+    if not answered.all():
+        row, mean, draws = row[answered], mean[answered], draws[:, answered]
+    w = held_out.w[row]
+    place = Place(held_out.unit_of[row], held_out.step[row])
+    return Predictions(row, w, mean, _ranks(draws, w, rng), draws, place)
+
+
+def _ranks(draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
+    below, equal = (draws < w).sum(0), (draws == w).sum(0)
+    out: Float2 = (below + rng.random(w.shape) * (equal + 1.0)) / (len(draws) + 1.0)
+    return out
+
+
+# What every check is handed.
+
+
 GAPS = 100  # rows that lack an input, at least, to judge them
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A law and what held-out units say about it: what every check of ``diagnose`` is handed.
+
+    Attributes
+    ----------
+    fitted, history : the law, and units it was not fitted on.
+    archive : units to fit baselines on, or None.
+    seed, size : of predictive draws.
+    x : (rows, p) inputs of the law at every row.
+    found : recorded W, expectation, PIT and draws at the complete rows.
+    """
+
+    fitted: FittedLaw
+    history: History
+    archive: History | None
+    seed: int
+    size: int
+    x: Float2
+    found: Predictions
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of W."""
+        return self.history.w_names
+
+    @cached_property
+    def extra(self) -> float:
+        """What the variance of a mean over units grows by, the law being estimated."""
+        return estimated(self.fitted, self.found.unit)
+
+    @cached_property
+    def lags_seen(self) -> Bool:
+        """Judged rows (n,) whose lags were seen: elsewhere earlier W do tell more, always."""
+        summary = self.fitted.summary
+        raw = self.history.inputs(summary.window) if isinstance(summary, Filtered) else self.x
+        return np.asarray(np.isfinite(raw[self.found.row]).all(-1))
+
+    @cached_property
+    def comparisons(self) -> list[ScoreComparison]:
+        """What the law gains over climatology and a line, in every score."""
+        fitted, found = self.fitted, self.found
+        own = RowScores(np.full(len(found.row), np.nan), draws_crps(found.draws, found.w))
+        if has_density(found.draws):
+            log = fitted(self.history, found.row).log_density(found.w)
+            if log is not None:
+                own.log[:] = log
+        size = len(found.draws)
+        others = baselines(fitted, self.history, found.row, self.archive, self.seed, size)
+        return comparisons(own, others, found.unit, self.names, self.extra)
+
+    @cached_property
+    def gaps(self) -> tuple[Predictions, float] | None:
+        """Predictions and ``extra`` of rows that lack an input; None where they are few."""
+        history = self.history
+        short: Bool = np.asarray(~np.isfinite(self.x).all(-1))
+        known = short & np.isfinite(history.w).all(-1)
+        if not getattr(self.fitted, "conditions", True) or known.sum() < GAPS:
+            return None
+        found = predictions(self.fitted, history, short, stream(self.seed, "gaps"), self.size)
+        if len(found.row) < GAPS:  # the law refused most of them
+            return None
+        return found, estimated(self.fitted, found.unit)
+
+
+def ask_rows(case: HeldOut) -> list[Check]:
+    """Say how much was judged."""
+    found, history = case.found, case.history
+    text = (
+        f"Held-out rows judged, of {len(np.unique(found.unit))} of {len(history.units)} units; the "
+        "others lack an input or W, or were left out to save memory."
+    )
+    return [Check("rows", "info", float(len(found.row)), float(len(history.s)), text)]
+
+
+TESTS = ("trend ", "coverage ", "pit ", "spread ", "replicates ", "serial ")
+FEW = Check(
+    "few units",
+    "warn",
+    float("nan"),
+    float("nan"),
+    "No test could judge this law: hold out more units, 8 of similar length at least.",
+)
+
+
 def diagnose(
-    fitted: FittedLaw, held_out: History, *, seed: int, size: int = 400,
+    fitted: FittedLaw,
+    held_out: History,
+    *,
+    seed: int,
+    size: int = 400,
     archive: History | None = None,
-) -> Diagnostics:  # fmt: skip
+) -> Diagnostics:
     """Check a law on units it was not fitted on.
 
     Parameters
@@ -65,113 +212,55 @@ def diagnose(
     them under other names, which nothing shows unless ``archive`` is given.
 
     >>> import pulse_pyro as pp
-    >>> made = pp.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
+    >>> made = pp.envs.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
     >>> fit, held_out = made.split(seed=0)
     >>> found = pp.diagnose(pp.linear_lags(5).fit(fit, seed=0), held_out, seed=0)
     >>> found.table.loc[["coverage w", "pit w"], "verdict"].tolist()
     ['pass', 'pass']
     """
     whole(size, "diagnose: size", 100)
+    fitted = as_law(fitted, "diagnose")
     _refuse(fitted, held_out, archive)
     held_out.rows(fitted.summary)  # refuses, with a sentence, if no row is complete
-    x = fitted.summary(held_out.s)
+    x = held_out.inputs(fitted.summary)
     complete: Bool = np.asarray(np.isfinite(x).all(-1))
     found = predictions(fitted, held_out, complete, stream(seed, "diagnose"), size)
-    if not found.used.any():
+    if not len(found.row):
         raise DataError(
-            f"diagnose: {fitted.law.label} answers none of the {int(complete.sum())} complete rows "
+            f"diagnose: the law answers none of the {int(complete.sum())} complete rows "
             "of the held-out units; look at its mean there."
         )
-    extra = estimated(fitted, found.used)
-    gains = _gains(fitted, held_out, found, archive, seed)
-    leak = leak_check(fitted, held_out)
-    scores = {check.name: check for check in score_checks(gains)}
-    checks = [
-        _rows(held_out, found.used), *([leak] if leak else []), *convergence(fitted.record),
-        *(check for name, check in scores.items() if name == "log score"),
-    ]  # fmt: skip
-    for j, name in enumerate(held_out.w_names):
-        w, mean, pit = found.w[..., j], found.mean[..., j], found.pit[..., j]
-        left = np.where(_lags_seen(fitted, held_out.s[: len(w)]), w - mean, np.nan)
-        checks += [
-            skill_check(name, w, mean, extra),
-            trend_check(name, w, mean, extra),
-            coverage_check(name, pit, extra),
-            pit_check(name, pit, extra),
-            spread_check(name, pit, mean, extra),
-            *(check for key, check in scores.items() if key == f"crps {name}"),
-            replicate_check(name, w, found.draws[..., j], extra),
-            serial_check(name, serial_dependence(left, x[: len(left)])),
-        ]
+    case = HeldOut(fitted, held_out, archive, seed, size, x, found)
+    checks = [check for name in LAW_CHECKS for check in named(LAW_CHECKS, name)(case)]
+    for j in range(len(case.names)):
+        checks += [check for name in CHECKS for check in named(CHECKS, name)(case, j)]
     checks += [] if _judged(checks) else [FEW]
-    if fitted.conditions:
-        checks += _gaps(fitted, held_out, ~complete, seed, size)
-    evidence = Evidence(held_out.w_names, found.w, found.mean, found.pit, tuple(gains))
-    return Diagnostics(tuple(checks), evidence)
+    evidence = Evidence(
+        case.names, found.row, found.unit, found.w, found.mean, found.pit, tuple(case.comparisons)
+    )
+    return Diagnostics(Checks(checks), evidence)
 
 
 def _judged(checks: list[Check]) -> bool:
-    """Whether any test of the law came to a verdict."""
-    return any(c.name.startswith(TESTS) and c.verdict != "info" for c in checks)
+    """Whether any test of the law at complete rows came to a verdict."""
+    tests = [c for c in checks if c.name.startswith(TESTS) and not c.name.endswith(UNSEEN)]
+    return any(check.verdict != "info" for check in tests)
 
 
 def _refuse(fitted: FittedLaw, held_out: History, archive: History | None) -> None:
-    if not isinstance(fitted, FittedLaw):
-        raise ModelError(
-            f"diagnose: a fitted law was expected, {type(fitted).__name__} came; fit it first: "
-            "law.fit(history, seed=0)."
-        )
     if not isinstance(held_out, History):
         raise DataError(
-            f"diagnose: a History was expected, {type(held_out).__name__} came; pass the held-out "
+            f"diagnose: a History was expected, but got {type(held_out).__name__}; pass the "
+            "held-out "
             "part of History.split."
         )
     for part, what in ((held_out, "held-out units have"), (archive, "archive has")):
         for kind in ("s_names", "w_names") if part is not None else ():
-            fitted_on, came = getattr(fitted, kind), getattr(part, kind)
-            if fitted_on != came:
-                odd = sorted(set(fitted_on) ^ set(came)) or [came[0]]
+            fitted_on, got = getattr(fitted.schema, kind), getattr(part, kind)
+            if fitted_on != got:
+                odd = sorted(set(fitted_on) ^ set(got)) or [got[0]]
                 raise DataError(
                     f"diagnose: the law was fitted on columns {fitted_on}, but the {what} "
-                    f"{came}; {odd[0]!r} does not match."
+                    f"{got}; {odd[0]!r} does not match."
                 )
     refuse_leaks(fitted, held_out, archive)
-
-
-def _rows(held_out: History, used: Bool) -> Check:
-    return Check(
-        "rows", "info", float(used.sum()), float(held_out.rows_seen),
-        f"Held-out rows judged, of {int(used.any(1).sum())} of {len(held_out.units)} units; the "
-        "others lack an input or W, or were left out to save memory.",
-    )  # fmt: skip
-
-
-def _lags_seen(fitted: FittedLaw, s: Float3) -> Bool:
-    """Tell rows whose lags were seen: elsewhere earlier W do tell more, whatever the law."""
-    raw = fitted.summary.window if isinstance(fitted.summary, Filtered) else fitted.summary
-    return np.asarray(np.isfinite(raw(s)).all(-1))
-
-
-def _gains(
-    fitted: FittedLaw, held_out: History, found: Predictions, archive: History | None, seed: int
-) -> list[Comparison]:
-    used, units = found.used, len(found.used)
-    own = RowScores(np.full(int(used.sum()), np.nan), draws_crps(found.draws, found.w[used]))
-    if has_density(found.draws):
-        own.log[:] = fitted.log_density(held_out.s[:units], held_out.w[:units])[used]
-    others = baselines(fitted, held_out, used, archive, seed, len(found.draws))
-    return comparisons(own, others, used, held_out.w_names, estimated(fitted, used))
-
-
-def _gaps(fitted: FittedLaw, held_out: History, short: Bool, seed: int, size: int) -> list[Check]:
-    """Judge rows that lack an input on their own: answers there rest on more assumptions."""
-    if (held_out.seen & short & np.isfinite(held_out.w).all(-1)).sum() < GAPS:
-        return []
-    found = predictions(fitted, held_out, short, stream(seed, "gaps"), size)
-    if found.used.sum() < GAPS:  # the law refused most of them
-        return []
-    extra = estimated(fitted, found.used)
-    return [
-        coverage_check(f"{name}, inputs unseen", found.pit[..., j], extra)
-        for j, name in enumerate(held_out.w_names)
-    ]

@@ -11,13 +11,16 @@ given S_1:t does not promise. No data are used twice: units are held out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float, Float1, Float2, Int
-from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
-from pulse_pyro.verdicts import RANK, Check
+from pulse_pyro._core.arrays import Float, Float1, Float2, Int
+from pulse_pyro.base import Check, worst_verdict
+from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean, verdict
+
+if TYPE_CHECKING:
+    from pulse_pyro.diagnostics.held_out import HeldOut
 
 MARGINS = (0.02, 0.05)  # in standard deviations of f over replicated rows
 TAIL = 0.01  # of the replicates, beyond which a value is extreme
@@ -38,19 +41,25 @@ class Statistic(NamedTuple):
     test: UnitMean
 
 
-def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
+def ask_replicates(case: HeldOut, j: int) -> list[Check]:
+    """Ask whether archives drawn from the law look like the held-out one."""
+    found = case.found
+    w, draws = found.w[:, j], found.draws[..., j]
+    return [replicate_check(case.names[j], w, draws, found.place, case.extra)]
+
+
+def replicate_check(name: str, w: Float1, draws: Float2, place: Place, extra: float) -> Check:
     """Compare a few statistics of held-out W with those of replicates given the same S.
 
-    w : (unit, time), NaN where not judged; draws : (size, n) at the n other rows. Mean square,
-    mean cube, share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows
-    and, where 0 is an atom of the law or of W, share of zeros; t tests over units, Bonferroni over
-    statistics. Where W is rounded (all values are multiples of one step), so are replicates. The
+    w : (n,); draws : (size, n) at the same rows; place : where they stand. Mean square, mean cube,
+    share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows and, where 0
+    is an atom of the law or of W, share of zeros; t tests over units, Bonferroni over statistics.
+    Where W is rounded (all values are multiples of one step), so are replicates. The
     product sees memory that S does not explain, for which the check only warns: the verdict on it
     is that of ``serial``. Not seen: whatever these five do not show.
     """
-    used = np.isfinite(w)
-    units = int(used.any(1).sum())
-    found = list(_statistics(w, used, draws, extra))
+    units = len(np.unique(place.unit))
+    found = list(_statistics(w, draws, place, extra))
     worst = min(found, key=lambda one: (one.test.p, -one.size))
     if (why := few(found[0].test)) is not None:
         return Check(f"replicates {name}", "info", worst.size, MARGINS[1], why)
@@ -58,7 +67,7 @@ def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
     words = {one.name: verdict(one.test.p * len(found), one.size, MARGINS) for one in found}
     if words.get(MEMORY) == "fail":
         words[MEMORY] = "warn"
-    word = max(words.values(), key=RANK.index)
+    word = worst_verdict(words.values())
     shown = "; ".join(
         f"{one.name} {one.observed:.3g} (replicates {one.low:.3g} to {one.high:.3g})"
         for one in found
@@ -72,8 +81,8 @@ def replicate_check(name: str, w: Float2, draws: Float2, extra: float) -> Check:
     return Check(f"replicates {name}", word, worst.size, MARGINS[1], text)
 
 
-def _statistics(w: Float2, used: Bool, draws: Float2, extra: float) -> Iterator[Statistic]:
-    rows, draws = _rounded_alike(w[used], draws)
+def _statistics(w: Float1, draws: Float2, place: Place, extra: float) -> Iterator[Statistic]:
+    rows, draws = _rounded_alike(w, draws)
     centre, scale = float(draws.mean()), float(draws.std()) or 1.0
     low, high = np.quantile(draws, [TAIL, 1 - TAIL])
     plain: dict[str, Callable[[Float], Float]] = {
@@ -84,20 +93,20 @@ def _statistics(w: Float2, used: Bool, draws: Float2, extra: float) -> Iterator[
     if (draws == 0).any() or _atom(rows):
         plain[TIES] = lambda v: (v == 0).astype(np.float64)
     for name, of in plain.items():
-        yield _one(name, of(rows), of(draws), used, extra)
-    now, before, here = _pairs(used)
+        yield _one(name, of(rows), of(draws), place.unit, extra)
+    now, before = place.pairs(1)
     if len(now):
         z, drawn = (rows - centre) / scale, (draws - centre) / scale
-        yield _one(MEMORY, z[now] * z[before], drawn[:, now] * drawn[:, before], here, extra)
+        both = drawn[:, now] * drawn[:, before]
+        yield _one(MEMORY, z[now] * z[before], both, place.unit[now], extra)
 
 
-def _one(name: str, observed: Float1, drawn: Float2, here: Bool, extra: float) -> Statistic:
-    """Judge a row statistic, observed (n,) and drawn (size, n), at the n rows of here."""
-    grid = np.full(here.shape, np.nan)
-    grid[here] = observed - drawn.mean(0)
+def _one(name: str, observed: Float1, drawn: Float2, unit: Int, extra: float) -> Statistic:
+    """Judge a row statistic, observed (n,) and drawn (size, n), at n rows of these units."""
+    off: Float1 = observed - drawn.mean(0)
     each = drawn.mean(1)
     # replicates vary as independent rows do, and as far as the posterior is unsure
-    test = unit_mean(grid, extra=extra, least=float(each.std()))
+    test = unit_mean(off, unit, extra=extra, least=float(each.std()))
     spread = float(drawn.std()) or float(observed.std()) or 1.0  # what is never drawn has no sd
     size = abs(test.mean) / spread
     low, high = np.quantile(each, [0.025, 0.975])
@@ -122,11 +131,3 @@ def _atom(rows: Float1) -> bool:
     """Tell whether 0 occurs far more often than any other value."""
     value, count = np.unique(rows, return_counts=True)
     return bool(count[value == 0].sum() > FAR * count[value != 0].max(initial=0))
-
-
-def _pairs(used: Bool) -> tuple[Int, Int, Bool]:
-    """Return row numbers of neighbours in time, and where the later of each stands."""
-    row = np.where(used, np.cumsum(used.ravel()).reshape(used.shape) - 1, -1)
-    here = np.zeros_like(used)
-    here[:, 1:] = used[:, 1:] & used[:, :-1]
-    return row[here], row[:, :-1][here[:, 1:]], here

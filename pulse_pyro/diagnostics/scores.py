@@ -1,21 +1,137 @@
-"""Is the law of any use? Log score and CRPS against climatology and a linear baseline."""
+"""Is the law of any use? Skill, log score and CRPS against climatology and a straight line."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Float3
-from pulse_pyro.diagnostics.baselines import RowScores
+import numpy as np
+from scipy import special
+
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import Check, FittedLaw, Verdict
+from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import FAIL, WARN, unit_mean
-from pulse_pyro.diagnostics.result import Comparison
-from pulse_pyro.verdicts import Check, Verdict
+from pulse_pyro.diagnostics.result import ScoreComparison
+from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.linear import linear_lags
+
+if TYPE_CHECKING:
+    from pulse_pyro.diagnostics.held_out import HeldOut
+
+# What a law has to beat: climatology, and a straight line on its own inputs.
+#
+# Climatology is one normal law for every row, with the mean and sd of W in the fitted archive, as a
+# built-in law records them; for a custom law they come from the units the line is fitted on. The
+# linear baseline is ``linear_lags`` on the law's own summary, fitted on ``archive`` if that is
+# handed
+# over (then both have seen the same units, and like is compared with like); otherwise held-out
+# units
+# are scored by a line fitted on the other held-out units, in five folds by unit.
+
+
+FOLDS = 5
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class RowScores(NamedTuple):
+    """Scores of one law at rows: log (n,), the larger the better; crps (n, w_dim), the smaller."""
+
+    log: Float1
+    crps: Float2
+
+
+def draws_crps(draws: Float3, w: Float2) -> Float2:
+    """Return the unbiased CRPS, E|X - w| - E|X - X'| / 2, (n, w_dim), of draws (size, n, w_dim)."""
+    size = len(draws)
+    rank = 2.0 * np.arange(1, size + 1) - size - 1
+    spread = np.einsum("m,mnj->nj", rank, np.sort(draws, axis=0)) / (size * (size - 1))
+    out: Float2 = np.abs(draws - w).mean(0) - spread
+    return out
+
+
+def normal_scores(w: Float2, mean: Float1, sd: Float1) -> RowScores:
+    """Return the scores of independent normal laws at w (n, w_dim)."""
+    z = (w - mean) / sd
+    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    crps: Float2 = sd * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    log = -0.5 * (z**2 + LOG_2PI) - np.log(sd)
+    return RowScores(log.sum(-1), crps)
+
+
+def baselines(
+    fitted: FittedLaw,
+    held_out: History,
+    row: Int,
+    archive: History | None,
+    seed: int,
+    size: int,
+) -> dict[str, RowScores]:
+    """Return the scores of both baselines at the judged rows; empty if none can be fitted.
+
+    row : (n,) numbers of the rows of held_out, rising. archive : see above. seed, size : draws.
+    """
+    unit, w = held_out.unit_of[row], held_out.w[row]
+    flat, line = (RowScores(np.full(len(row), np.nan), np.full(w.shape, np.nan)) for _ in range(2))
+    if archive is None and len(np.unique(unit)) < 2:
+        return {}
+    for train, judged in _folds(held_out, unit, archive, seed):
+        at = np.flatnonzero(np.isin(unit, judged))
+        try:
+            fit = linear_lags(fitted.summary).fit(train, seed=seed)
+        except DataError:  # a fold without a complete row
+            return {}
+        asked = fit(held_out, row[at])
+        draws = asked.draws(size, rng=stream(seed, "baseline", at[0]))
+        flat.log[at], flat.crps[at] = normal_scores(w[at], *_marginal(fitted, train))
+        line.log[at], line.crps[at] = asked.log_density(w[at]), draws_crps(draws, w[at])
+    return {"climatology": flat, "linear": line}
+
+
+def _folds(
+    held_out: History, unit: Int, archive: History | None, seed: int
+) -> Iterator[tuple[History, Int]]:
+    """Yield an archive to fit baselines on, and the units to judge."""
+    units = np.unique(unit)
+    if archive is not None:
+        yield archive, units
+        return
+    order = stream(seed, "folds").permutation(units)
+    for judged in np.array_split(order, min(FOLDS, len(units))):
+        yield held_out.take(np.setdiff1d(units, judged)), np.sort(judged)
+
+
+def _marginal(fitted: FittedLaw, train: History) -> tuple[Float, Float]:
+    """Return mean and sd of W, (w_dim,), in the fitted archive, or else in ``train``."""
+    if isinstance(fitted, PosteriorLaw) and fitted.law.family is not None:
+        return fitted.scaler.w_mean, fitted.scaler.w_scale
+    w = train.w
+    mean, sd = np.nanmean(w, axis=0), np.nanstd(w, axis=0)
+    return mean, np.where(sd > 1e-10 * (np.abs(mean) + 1e-300), sd, 1.0)
+
+
+# Is the law of any use? Log score and CRPS against climatology and a linear baseline.
+
 
 MARGIN = 0.01  # nats a row, or share of the baseline's CRPS: less is not worth a word
 
 
+def ask_log_score(case: HeldOut) -> list[Check]:
+    """Ask whether the law's density says more about W than no law at all."""
+    return [check for check in score_checks(case.comparisons) if check.name == "log score"]
+
+
+def ask_crps(case: HeldOut, j: int) -> list[Check]:
+    """Ask whether the law's draws are nearer to W than those of no law at all."""
+    wanted = f"crps {case.names[j]}"
+    return [check for check in score_checks(case.comparisons) if check.name == wanted]
+
+
 def comparisons(
-    own: RowScores, others: dict[str, RowScores], used: Bool, names: tuple[str, ...], extra: float
-) -> list[Comparison]:
+    own: RowScores, others: dict[str, RowScores], unit: Int, names: tuple[str, ...], extra: float
+) -> list[ScoreComparison]:
     """Return what the law gains over each baseline, in log score and in the CRPS of each W.
 
     Row by row, so what makes a row hard for all cancels; intervals and p are by unit. extra : see
@@ -24,16 +140,16 @@ def comparisons(
     out = []
     for against, other in others.items():
         if not np.isnan(own.log - other.log).all():
-            out.append(_one("log score", against, own.log - other.log, used, extra))
+            out.append(_one("log score", against, own.log - other.log, unit, extra))
         for j, name in enumerate(names):
             scale = np.nanmean(other.crps[:, j])
             gain = (other.crps[:, j] - own.crps[:, j]) / scale
             if scale > 0:
-                out.append(_one(f"crps {name}", against, gain, used, extra))
+                out.append(_one(f"crps {name}", against, gain, unit, extra))
     return out
 
 
-def score_checks(found: list[Comparison]) -> list[Check]:
+def score_checks(found: list[ScoreComparison]) -> list[Check]:
     """Return one check a score: worse than climatology fails.
 
     No better than climatology (a gain below 0.01), or worse than a linear law, warns. "Worse" is at
@@ -55,16 +171,14 @@ def has_density(draws: Float3) -> bool:
     return not bool((draws[0] == draws[1]).any())
 
 
-def _one(score: str, against: str, gain: Float1, used: Bool, extra: float) -> Comparison:
+def _one(score: str, against: str, gain: Float1, unit: Int, extra: float) -> ScoreComparison:
     if np.isneginf(gain).any():  # W the law calls impossible: no mean makes up for it
-        return Comparison(score, against, -np.inf, -np.inf, -np.inf, 0.0)
-    grid: Float2 = np.full(used.shape, np.nan)
-    grid[used] = gain
-    test = unit_mean(grid, extra=extra)
-    return Comparison(score, against, test.mean, *test.interval, test.p_below)
+        return ScoreComparison(score, against, -np.inf, -np.inf, -np.inf, 0.0)
+    test = unit_mean(gain, unit, extra=extra)
+    return ScoreComparison(score, against, test.mean, *test.interval, test.p_below)
 
 
-def _check(score: str, against: dict[str, Comparison]) -> Check:
+def _check(score: str, against: dict[str, ScoreComparison]) -> Check:
     what = "in nats a row" if score == "log score" else "as a share of its CRPS"
     flat, line = against["climatology"], against["linear"]
     verdict: Verdict = "pass"
@@ -80,3 +194,33 @@ def _check(score: str, against: dict[str, Comparison]) -> Check:
         f"linear law {line.gain:.3g} ({line.low:.3g} to {line.high:.3g}).{more}"
     )
     return Check(score, verdict, flat.gain, 0.0, text)
+
+
+# Skill: how much of W the law explains.
+
+
+LITTLE = 0.05
+
+
+def ask_skill(case: HeldOut, j: int) -> list[Check]:
+    """Ask how much of W the law explains."""
+    w, mean = case.found.w[:, j], case.found.mean[:, j]
+    return [skill_check(case.names[j], w, mean, case.found.unit, case.extra)]
+
+
+def skill_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:
+    """Return the share of held-out variance of W explained, 1 - E (w - mean)^2 / Var w.
+
+    w, mean, unit (n,). Fails if expecting the same everywhere would have been better, at p <
+    0.001 over units (or if there are too few units to say); warns below 0.05: S may not tell.
+    """
+    spread = float(np.nanvar(w))
+    value = float(1 - np.nanmean((w - mean) ** 2) / spread) if spread > 0 else float("nan")
+    gain = (w - np.nanmean(w)) ** 2 - (w - mean) ** 2
+    test = unit_mean(gain, unit, extra=extra)
+    worse = value <= 0 and (test.units < 2 or test.p_below < FAIL)
+    verdict: Verdict = "pass" if value > LITTLE else "fail" if worse or spread <= 0 else "warn"
+    text = f"Share of the held-out variance of {name} the law explains; below 0 it misleads."
+    if verdict != "pass":
+        text += " Other lags or more units may help, or S may not tell."
+    return Check(f"skill {name}", verdict, value, 0.0, text)

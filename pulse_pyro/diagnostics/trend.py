@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from pulse_pyro.arrays import Float2
+from pulse_pyro._core.arrays import Float1, Int
+from pulse_pyro.base import Check
 from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
-from pulse_pyro.verdicts import Check
+
+if TYPE_CHECKING:
+    from pulse_pyro.diagnostics.held_out import HeldOut
 
 MARGINS = (0.05, 0.1)  # correlations that warn, that fail
 SHAPES = ("a slope", "a bend", "an S")
 
 
-class Shape(NamedTuple):
+class TrendShape(NamedTuple):
     """The shape over the expectation that shows most clearly, and p over all shapes."""
 
     name: str
@@ -23,49 +26,63 @@ class Shape(NamedTuple):
     p: float
 
 
-def trend_check(name: str, w: Float2, mean: Float2, extra: float) -> Check:
+def ask_trend(case: HeldOut, j: int) -> list[Check]:
+    """Ask whether the mean is right wherever it points."""
+    w, mean = case.found.w[:, j], case.found.mean[:, j]
+    return [trend_check(case.names[j], w, mean, case.found.unit, case.extra)]
+
+
+def ask_spread(case: HeldOut, j: int) -> list[Check]:
+    """Ask whether the law is as wide as it should be wherever its mean points."""
+    pit, mean = case.found.pit[:, j], case.found.mean[:, j]
+    return [spread_check(case.names[j], pit, mean, case.found.unit, case.extra)]
+
+
+def trend_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:
     """Test that residuals have no slope, bend or S over the law's expectation.
 
-    w, mean (unit, time), NaN where not judged. With v the rank of a row's expectation among all,
+    w, mean, unit (n,), NaN where not judged. With v the rank of a row's expectation among all,
     in (0, 1), (w - mean) sqrt(2k + 1) P_k(2v - 1) has mean 0 for k = 1, 2, 3 if the mean is right:
     t tests over units, Bonferroni over the three. The figure is the clearest correlation. Not seen:
     errors of the mean along inputs that hardly move the expectation; ``calibrate`` tests those.
     """
     left = w - mean
     scale = float(np.sqrt(np.nanmean(left**2))) or 1.0
-    found = _clearest(left / scale, mean, extra)
+    found = _clearest(left / scale, mean, unit, extra)
     remedy = " The mean is wrong: try gaussian_process, or another summary."
     return _check(f"trend {name}", f"what is left of {name}", found, remedy)
 
 
-def spread_check(name: str, pit: Float2, mean: Float2, extra: float) -> Check:
+def spread_check(name: str, pit: Float1, mean: Float1, unit: Int, extra: float) -> Check:
     """Test that the size of errors, beside what the law says, is even over its expectation.
 
-    pit, mean (unit, time). As the trend, with sqrt(5) P_2(2u - 1) of the PIT u for the residual: it
+    pit, mean, unit (n,). As the trend, with sqrt(5) P_2(2u - 1) of the PIT u for the residual: it
     is large where W falls far out, and has mean 0 wherever the law is as wide as it should be.
     """
     size = np.sqrt(5.0) * np.polynomial.legendre.Legendre.basis(2)(2 * pit - 1)
-    found = _clearest(size - np.nanmean(size), mean, extra)  # its overall level is pit's question
+    found = _clearest(
+        size - np.nanmean(size), mean, unit, extra
+    )  # its overall level is pit's question
     remedy = " The law is too narrow here and too wide there: try neural_density, or a model file."
     return _check(f"spread {name}", f"the size of errors of {name}", found, remedy)
 
 
-def _clearest(value: Float2, mean: Float2, extra: float) -> Shape:
+def _clearest(value: Float1, mean: Float1, unit: Int, extra: float) -> TrendShape:
     """Correlate a row statistic of variance 1 with shapes over the rank of the expectation."""
     used = np.isfinite(value) & np.isfinite(mean)
     rows = max(int(used.sum()), 1)
     rank = (stats.rankdata(mean[used]) - 0.5) / rows
     tests = []
     for k in range(1, len(SHAPES) + 1):
-        grid = np.full(value.shape, np.nan)
         wave = np.sqrt(2 * k + 1) * np.polynomial.legendre.Legendre.basis(k)(2 * rank - 1)
-        grid[used] = value[used] * wave
-        tests.append(unit_mean(grid, extra=extra, least=1 / np.sqrt(rows)))
+        tests.append(
+            unit_mean(value[used] * wave, unit[used], extra=extra, least=1 / np.sqrt(rows))
+        )
     worst = min(range(len(SHAPES)), key=lambda k: tests[k].p)
-    return Shape(SHAPES[worst], tests[worst], min(1.0, tests[worst].p * len(tests)))
+    return TrendShape(SHAPES[worst], tests[worst], min(1.0, tests[worst].p * len(tests)))
 
 
-def _check(label: str, what: str, found: Shape, remedy: str) -> Check:
+def _check(label: str, what: str, found: TrendShape, remedy: str) -> Check:
     value, units = found.test.mean, found.test.units
     if (why := few(found.test)) is not None:
         return Check(label, "info", value, MARGINS[1], why)

@@ -3,35 +3,294 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+from scipy.special import logsumexp
 
-from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
-from pulse_pyro.errors import ModelError
-from pulse_pyro.laws.follow import Follower, Window
-from pulse_pyro.laws.linear_exact import LinearKernel
-from pulse_pyro.laws.record import FitRecord as FitRecord
-from pulse_pyro.laws.scaling import GaussianInputs, Scaler
-from pulse_pyro.laws.score import check_series, check_shape, density_draws, log_score
-from pulse_pyro.laws.unseen import CHUNK, average
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int, whole
+from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import Expectation, FeatureMap, ModelCard, Schema, Summary
+from pulse_pyro.data.history import Source, context_rows
+from pulse_pyro.features import expectation
+from pulse_pyro.laws.conjugate import LinearKernel
+from pulse_pyro.laws.scaling import CHUNK, GaussianInputs, Scaler, average
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from pulse_pyro.history import History
+    from pulse_pyro.data.history import History
+    from pulse_pyro.laws.arviz_tree import Bounds
     from pulse_pyro.laws.law import Kernel, Law
-    from pulse_pyro.summary import Summary
-    from pulse_pyro.tree import Bounds
+
+# How a law was fitted, in plain values.
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """Engine, seed, rows used and left out, quality figures, losses, chains.
+
+    Draws stand chain after chain, ceil(draws / chains) each, the last one shorter if need be.
+    ``diverging`` : draws at which NUTS diverged; None where no chain was run, or where draws no
+    longer stand in the order of the chains.
+    """
+
+    inference: str
+    seed: int
+    rows: int
+    dropped: int
+    quality: Mapping[str, float]
+    losses: tuple[float, ...] = ()
+    chains: int = 1
+    diverging: tuple[int, ...] | None = None
+
+
+# Following one series online: take in S_t, ask for W_t, as much of the past kept as is needed.
+
+
+class WindowFollower:
+    """The last rows of a series, as many as the law looks at; rows before its first are NaN."""
+
+    def __init__(self, law: PosteriorLaw) -> None:
+        self._law = law
+        self._rows = np.full((law.summary.memory, len(law.schema.s_names)), np.nan)
+        self._conditional: PosteriorConditional | None = None
+
+    @property
+    def now(self) -> Float1:
+        """The newest row."""
+        row: Float1 = self._rows[-1]
+        return row
+
+    @property
+    def conditional(self) -> PosteriorConditional:
+        """The law of W_t given the window."""
+        if self._conditional is None:
+            x = np.array(self._law.newest(self._rows))  # a copy: the window moves on
+            self._conditional = PosteriorConditional(self._law, x[None], self._rows[-1:].copy())
+        return self._conditional
+
+    def push(self, s: Float1, w: Float1 | None = None) -> PosteriorConditional:
+        """Drop the oldest row, append the newest; W of earlier rows tells this law nothing more."""
+        self._rows[:-1] = self._rows[1:]
+        self._rows[-1] = s
+        self._conditional = None
+        return self.conditional
+
+    def inputs(self) -> Float1:
+        """Return x_t of the window."""
+        row: Float1 = self.conditional.x[0]
+        return row
+
+    def state(self) -> dict[str, Float]:
+        """Return the window."""
+        return {"rows": self._rows.copy()}
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Take over a window."""
+        self._rows[:] = state["rows"]
+        self._conditional = None
+
+
+# The rows that are asked for.
+
+
+def chosen(at: ArrayLike | None, rows: int) -> Int | slice:
+    """Return which of so many rows are asked for: all, by number, or True or False for each."""
+    if at is None:
+        return slice(None)
+    index = np.asarray(at)
+    if index.dtype == np.bool_:
+        if index.size != rows:
+            raise DataError(
+                f"at must hold True or False for each of {rows} rows, but got {index.shape}."
+            )
+        return np.flatnonzero(index)
+    if index.size and (index.dtype.kind not in "iu" or not _within(index, rows)):
+        raise DataError(
+            f"at must hold numbers of rows from 0 to {rows - 1}, or True or False for each, but "
+            f"got {index.reshape(-1)[:5].tolist()}."
+        )
+    return index.reshape(-1).astype(np.int64)
+
+
+def _within(index: Int, rows: int) -> bool:
+    return bool(-rows <= index.min() and index.max() < rows)
+
+
+# The mixture over posterior draws at the rows that are asked for.
+
+COVARIANCE_DRAWS = 1000  # where the covariance has no closed form here
+CDF_DRAWS = 200  # posterior draws whose distribution functions are averaged
+
+
+class PosteriorConditional:
+    """p^(W | S_1:t) at n rows: the mixture over a law's posterior draws.
+
+    x : (n, p) inputs, s : (n, s_dim) the current S_t of the rows. The law is as good as its
+    model: nothing here checks that W given S really follows it.
+    """
+
+    def __init__(self, law: PosteriorLaw, x: Float2, s: Float2) -> None:
+        self.law, self.x, self.s = law, x, s
+
+    @property
+    def exact(self) -> bool:
+        """Whether the mean is closed form given the draws, free of further Monte Carlo."""
+        return self.law.kernel.exact_mean
+
+    def mean(self) -> Float2:
+        """Return E[W | S_1:t], (n, w_dim).
+
+        Rows with an unseen input are answered where the law allows it; otherwise they are NaN,
+        here and in every method below.
+        """
+        line = self.law.line
+        if line is not None and len(self.x) == 1:
+            out: Float1 = line[0] + self.x[0] @ line[1]
+            if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
+                return out[None]
+        return self.law.mean_at(self.x)
+
+    def mean_draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Return posterior draws of E[W | S_1:t], (size, n, w_dim)."""
+        return self.law.mean_draws_at(self.x, self.law.pick(size, rng))
+
+    def draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Draw W, (size, n, w_dim): each draw uses one posterior draw.
+
+        Unseen inputs are drawn given the seen ones.
+        """
+        return self.draws_of(self.law.pick(size, rng), rng)
+
+    def draws_of(self, index: Int, rng: np.random.Generator) -> Float3:
+        """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim)."""
+        return self.law.sample_at(self.x, index, rng)
+
+    def expect(self, features: FeatureMap, *, size: int, rng: np.random.Generator) -> Expectation:
+        """Return E[Phi((S_t, W), a) | S_1:t], mean and mcse (n, action, d)."""
+        return expectation(self, features, self.s, size=size, rng=rng)
+
+    def covariance(self) -> Float3:
+        """Return Cov(W | S_1:t), (n, w_dim, w_dim): noise, posterior and unseen inputs together.
+
+        Closed form for linear laws; for others the covariance of 1,000 draws, the same ones every
+        time, whose error is that of 1,000 draws.
+        """
+        kernel = self.law.kernel
+        if isinstance(kernel, LinearKernel):
+            return self._linear_covariance(kernel)
+        drawn = self.draws(COVARIANCE_DRAWS, rng=stream(0, "covariance"))
+        away = drawn - drawn.mean(0)
+        out: Float3 = np.einsum("mni,mnj->nij", away, away) / (len(drawn) - 1)
+        return out
+
+    def cdf(self, w: Float2) -> Float2:
+        """Return P(W_j <= w_j | S_1:t), (n, w_dim); closed form given the draws for linear laws.
+
+        For others, and where an input is not seen, the share of 1,000 draws, the same ones every
+        time. NaN where w is.
+        """
+        w, kernel = self._beside(w), self.law.kernel
+        out = np.empty(w.shape)
+        closed = np.zeros(len(w), np.bool_)
+        if isinstance(kernel, LinearKernel):
+            closed = ~np.isnan(self.x.sum(-1))
+            out[closed] = self._linear_cdf(kernel, self.x[closed], w[closed])
+        if not closed.all():
+            index = self.law.pick(COVARIANCE_DRAWS, rng := stream(0, "cdf"))
+            drawn = self.law.sample_at(self.x[~closed], index, rng)
+            known = ~(np.isnan(drawn[0]) | np.isnan(w[~closed]))
+            out[~closed] = np.where(known, (drawn <= w[~closed]).mean(0), np.nan)
+        return out
+
+    def _linear_cdf(self, kernel: LinearKernel, x: Float2, w: Float2) -> Float2:
+        """Return the average over draws of P(W_j <= w_j | x, draw), (n, w_dim)."""
+        scaler, index = self.law.scaler, self.law.some(CDF_DRAWS)
+        sd = np.sqrt((kernel.factor[index] ** 2).sum(-1))
+        away = (scaler.w_in(w) - kernel.mean_draws(scaler.x_in(x), index)) / sd[:, None]
+        if kernel.df is None:
+            total: Float2 = special.ndtr(away).mean(0)
+        else:
+            total = special.stdtr(kernel.df[index, None, None], away).mean(0)
+        return total
+
+    def log_density(self, w: Float2, *, draws: int = 200) -> Float1:
+        """Return log p^(W = w | S_1:t), (n,), averaged over stored draws, all W together.
+
+        The log score of the law at held-out w (n, w_dim). NaN where w is NaN, or an input is not
+        seen and the law has not learned to do without.
+        """
+        w = self._beside(w)
+        hole = np.isnan(w.sum(-1))
+        if self.law.law.unseen != "learned":
+            hole |= np.isnan(self.x.sum(-1))
+        index = self.law.some(draws)
+        out = np.full(len(self.x), np.nan)
+        rows = np.flatnonzero(~hole)
+        for at, each in _by_rows(self.law, self.x[rows], w[rows], index):
+            out[rows[at]] = logsumexp(each, axis=0) - np.log(len(index))
+        return out
+
+    def log_densities(self, w: Float2, index: Int) -> Float2:
+        """Return log p(W = w | S_1:t, draw), (len(index), n), of chosen posterior draws."""
+        out = np.empty((len(index), len(self.x)))
+        for at, each in _by_rows(self.law, self.x, self._beside(w), index):
+            out[:, at] = each
+        return out
+
+    def _beside(self, w: ArrayLike) -> Float2:
+        """Return w, or refuse what does not stand beside the rows."""
+        values = np.asarray(w, np.float64)
+        wanted = (len(self.x), len(self.law.schema.w_names))
+        if values.shape != wanted:
+            raise DataError(
+                f"{self.law.law.label}: w must be {wanted}, one row for each that is asked for, "
+                f"but its shape is {values.shape}."
+            )
+        return values
+
+    def _linear_covariance(self, kernel: LinearKernel) -> Float3:
+        scaler = self.law.scaler
+        tail = 1.0 if kernel.df is None else (kernel.df / (kernel.df - 2.0))[:, None, None]
+        noise = (tail * (kernel.factor @ np.swapaxes(kernel.factor, 1, 2))).mean(0)
+        x = scaler.x_in(self.law.inputs.fill(self.x))
+        ones = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+        away = kernel.coef - kernel.coef.mean(0)
+        out = np.empty((len(x), *noise.shape))
+        for i in range(len(noise)):
+            for j in range(i + 1):
+                cov = away[:, :, i].T @ away[:, :, j] / (len(away) - 1)
+                out[:, i, j] = out[:, j, i] = noise[i, j] + ((ones @ cov) * ones).sum(-1)
+        out *= np.outer(scaler.w_scale, scaler.w_scale)
+        short = np.flatnonzero(np.isnan(self.x.sum(-1)))
+        line = self.law.line
+        if len(short) and line is not None:
+            left = self.law.inputs.moments(self.x[short]).cov
+            out[short] += np.swapaxes(line[1], 0, 1) @ left @ line[1]
+        return out
+
+
+def _by_rows(law: PosteriorLaw, x: Float2, w: Float2, index: Int) -> Iterator[tuple[slice, Float2]]:
+    """Yield log p(w | x, draw), (len(index), rows), block of rows by block."""
+    kernel, scaler = law.kernel, law.scaler
+    units = float(np.log(scaler.w_scale).sum())
+    block = max(CHUNK // (len(index) * (x.shape[1] + w.shape[1])), 1)
+    for start in bar(range(0, len(x), block), label="log densities"):
+        at = slice(start, start + block)
+        yield at, kernel.log_density(scaler.x_in(x[at]), scaler.w_in(w[at]), index) - units
 
 
 @dataclass(frozen=True, eq=False)
-class FittedLaw:
+class PosteriorLaw:
     """p^(W_t | S_1:t): the mixture over stored posterior draws of a law.
 
     Attributes
@@ -40,9 +299,9 @@ class FittedLaw:
     draws : global site -> (draw, *site shape), in the law's own units.
     card : the contract check's findings (None after Exact, which runs no Pyro).
     scaler, inputs : units, and the moments used to condition on unseen inputs.
-    contexts : (2, s_dim) mean and sd of S in the archive.
     record : engine, seed, quality.
-    fit_units : the units it has seen; calibration refuses to meet them again.
+    units : the units, or clusters of them, it has seen; calibration refuses to meet them again.
+    schema : the columns of the archive, with mean and sd of S there.
 
     The law is as good as its model: nothing here checks that W given S really follows it.
     """
@@ -52,11 +311,9 @@ class FittedLaw:
     card: ModelCard | None
     scaler: Scaler
     inputs: GaussianInputs
-    contexts: Float2
     record: FitRecord
-    fit_units: tuple[str, ...]
-    s_names: tuple[str, ...]
-    w_names: tuple[str, ...]
+    units: tuple[str, ...]
+    schema: Schema
 
     def __post_init__(self) -> None:
         kept = {name: np.array(value, np.float64) for name, value in self.draws.items()}
@@ -82,13 +339,13 @@ class FittedLaw:
         return PyroKernel(model, self.draws, self.card)
 
     @cached_property
-    def law_id(self) -> str:
+    def id(self) -> str:
         """Fingerprint of the family, the summary, the columns, the units and every draw.
 
         A custom model's code is not part of it.
         """
         family = self.law.family.spec() if self.law.family is not None else self.law.unseen
-        about = (family, self.law.summary.names, self.s_names, self.w_names)
+        about = (family, self.law.summary.names, self.schema.s_names, self.schema.w_names)
         digest = hashlib.sha256(repr(about).encode())
         units = {f"units {key}": value for key, value in vars(self.scaler).items()}
         inputs = {f"inputs {key}": value for key, value in vars(self.inputs).items()}
@@ -97,96 +354,36 @@ class FittedLaw:
             digest.update(np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
 
-    def mean(self, s: Float3) -> Float3:
-        """Return E[W_t | S_1:t] at every t: (batch, time, s_dim) -> (batch, time, w_dim).
+    def __call__(self, source: Source, at: ArrayLike | None = None) -> PosteriorConditional:
+        """Return the law of W at the rows of a History, or of s (batch, time, s_dim).
 
-        Rows with an unseen input are answered where the law allows it (see :attr:`conditions`);
-        otherwise they are NaN, here and in every method below.
+        Parameters
+        ----------
+        source : an archive, whose rows are asked for in order; or series of S, each from its
+            beginning, whose (batch, time) are read row by row: n = batch * time.
+        at : which of these rows, True or False for each or their numbers; all by default.
         """
-        return self._mean(self._inputs(s)).reshape(*np.shape(s)[:-1], -1)
+        x, s = context_rows(source, self.summary, self.schema.s_names, self.law.label)
+        rows = chosen(at, len(x))
+        return PosteriorConditional(self, x[rows], s[rows])
 
-    def mean_now(self, past: Float2) -> Float1:
-        """Return E[W_t | past] for the last row of past (time, s_dim): (w_dim,)."""
-        x = self.newest(past)
-        if self._line is not None:
-            out: Float1 = self._line[0] + x @ self._line[1]
-            if out[0] == out[0]:  # NaN in, NaN out: only then is there something to condition on
-                return out
-        mean: Float1 = self._mean(x[None])[0]
-        return mean
-
-    def mean_draws(self, s: Float3, draws: int, *, rng: np.random.Generator) -> Float4:
-        """Return posterior draws of E[W_t | S_1:t]: (draws, batch, time, w_dim)."""
-        index = self._pick(draws, rng)
-        out = self.mean_draws_at(self._inputs(s), index)
-        return out.reshape(draws, *np.shape(s)[:-1], -1)
+    def follow(self, unit: str | None = None) -> WindowFollower:
+        """Start to follow a series online; a law without memory of units is the same for all."""
+        return WindowFollower(self)
 
     def mean_draws_at(self, x: Float2, index: Int) -> Float3:
         """Return E[W | x] of chosen draws, (len(index), n, w_dim), at rows x (n, p)."""
-        if self._line is not None:
+        if self.line is not None:
             x = self.inputs.fill(x)
         return self._at(x, lambda rows: self.kernel.mean_draws(rows, index), len(index))
-
-    def sample(self, s: Float3, size: int, *, rng: np.random.Generator) -> Float4:
-        """Draw W_t given S_1:t at every t: (size, batch, time, w_dim).
-
-        Each draw uses one posterior draw; unseen inputs are drawn given the seen ones.
-        """
-        x, index = self._inputs(s), self._pick(size, rng)
-        return self._sample(x, index, rng).reshape(size, *np.shape(s)[:-1], -1)
-
-    def sample_now(self, past: Float2, size: int, *, rng: np.random.Generator) -> Float2:
-        """Draw W_t given the past (time, s_dim), for its last row: (size, w_dim)."""
-        return self._sample(self.newest(past)[None], self._pick(size, rng), rng)[:, 0]
-
-    def predict_rows(
-        self, x: Float2, size: int, *, rng: np.random.Generator
-    ) -> tuple[Float2, Float3]:
-        """Return E[W], (n, w_dim), and draws of W, (size, n, w_dim), at summary rows x (n, p)."""
-        return self._mean(x), self._sample(x, self._pick(size, rng), rng)
-
-    def predict_where(
-        self, s: Float3, where: Bool, size: int, *, rng: np.random.Generator
-    ) -> tuple[Float2, Float3]:
-        """Return E[W] and draws of W as ``predict_rows``, where (batch, time) is True."""
-        return self.predict_rows(self.summary(s)[where], size, rng=rng)
-
-    def sample_where(
-        self, s: Float3, where: Bool, index: Int, *, rng: np.random.Generator
-    ) -> Float3:
-        """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim), where True."""
-        return self._sample(self.summary(s)[where], index, rng)
-
-    def log_density_where(self, s: Float3, w: Float3, where: Bool, index: Int) -> Float2:
-        """Return log p(W_t = w_t | S_1:t, draw), (len(index), n), where (batch, time) is True."""
-        return density_draws(self, self.summary(s)[where], w[where], index)
-
-    def log_density(self, s: Float3, w: Float3, *, draws: int = 200) -> Float2:
-        """Return log p^(W_t = w_t | S_1:t), (batch, time), averaged over stored draws.
-
-        The log score of the law at held-out w (batch, time, w_dim). NaN where w is NaN, or an
-        input is not seen and the law has not learned to do without.
-        """
-        series = self._series(s)
-        check_shape(self, series, w)
-        return log_score(self, series, np.asarray(w, np.float64), draws)
-
-    def follow(self) -> Follower:
-        """Start to follow a series online."""
-        return Window(self)
 
     @property
     def conditions(self) -> bool:
         """Whether rows with unseen inputs are answered: see ``law.unseen``."""
         return self.law.unseen != "refused"
 
-    @property
-    def exact_mean(self) -> bool:
-        """Whether E[W | S_1:t] is closed form given the draws, free of further Monte Carlo."""
-        return self.kernel.exact_mean
-
     @cached_property
-    def _line(self) -> tuple[Float1, Float2] | None:
+    def line(self) -> tuple[Float1, Float2] | None:
         """Intercept (w_dim,) and slopes (p, w_dim) of E[W | x] in raw units, if it is affine."""
         if not isinstance(self.kernel, LinearKernel):
             return None
@@ -194,18 +391,20 @@ class FittedLaw:
         slope = coef[1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
         return self.scaler.w_out(coef[0]) - self.scaler.x_mean @ slope, slope
 
-    def _mean(self, x: Float2) -> Float2:
-        if self._line is not None:
-            return self._line[0] + self.inputs.fill(x) @ self._line[1]
+    def mean_at(self, x: Float2) -> Float2:
+        """Return E[W | x], (n, w_dim), at rows x (n, p)."""
+        if self.line is not None:
+            return self.line[0] + self.inputs.fill(x) @ self.line[1]
         mean: Float2 = self._at(x, lambda rows: self.kernel.mean(rows)[None], 1)[0]
         return mean
 
-    def _sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
+    def sample_at(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
+        """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim)."""
         size = len(index)
         short = np.flatnonzero(np.isnan(x.sum(-1)))
         if self.law.unseen != "conditioned on" or not len(short):
             return self._at(x, lambda rows: self.kernel.sample(rows, index, rng), size)
-        out = np.empty((size, len(x), len(self.w_names)))
+        out = np.empty((size, len(x), len(self.schema.w_names)))
         seen = np.setdiff1d(np.arange(len(x)), short)
         if len(seen):
             out[:, seen] = self.kernel.sample(self.scaler.x_in(x[seen]), index, rng)
@@ -221,7 +420,7 @@ class FittedLaw:
         hole = np.isnan(x.sum(-1))
         if self.law.unseen == "learned" or not hole.any():
             return self.scaler.w_out(predict(self.scaler.x_in(x)))
-        out = np.full((size, len(x), len(self.w_names)), np.nan)
+        out = np.full((size, len(x), len(self.schema.w_names)), np.nan)
         if not hole.all():
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
         if getattr(self.kernel, "takes_moments", False):
@@ -233,9 +432,12 @@ class FittedLaw:
                 out[:, at] = predict(unseen)
         elif self.law.unseen == "conditioned on":
             out[:, hole] = average(
-                x[hole], self.inputs, lambda rows: predict(self.scaler.x_in(rows)), size,
+                x[hole],
+                self.inputs,
+                lambda rows: predict(self.scaler.x_in(rows)),
+                size,
                 self.kernel.columns,
-            )  # fmt: skip
+            )
         return self.scaler.w_out(out)
 
     def newest(self, past: Float2) -> Float1:
@@ -245,18 +447,15 @@ class FittedLaw:
             past = np.concatenate([np.full((short, past.shape[1]), np.nan), past])
         return self.law.summary.last(past)
 
-    def _series(self, s: Float3) -> Float3:
-        return check_series(self, s)
-
-    def _inputs(self, s: Float3) -> Float2:
-        x = self.law.summary(self._series(s))
-        return x.reshape(-1, x.shape[-1])
-
-    def _pick(self, size: int, rng: np.random.Generator) -> Int:
+    def pick(self, size: int, rng: np.random.Generator) -> Int:
         """Choose posterior draws: each equally often, in random order."""
         whole(size, f"{self.law.label}: the number of draws", 1)
         count = self.kernel.count
         return np.concatenate([rng.permutation(count) for _ in range(-(-size // count))])[:size]
+
+    def some(self, count: int) -> Int:
+        """Choose so many posterior draws, evenly spaced."""
+        return np.unique(np.linspace(0, self.kernel.count - 1, count).astype(np.int64))
 
     @property
     def table(self) -> DataFrame:
@@ -266,11 +465,15 @@ class FittedLaw:
         return parameters(self)
 
     def to_arviz(
-        self, history: History | None = None, *, seed: int = 0, size: int = 500,
+        self,
+        history: History | None = None,
+        *,
+        seed: int = 0,
+        size: int = 500,
         calibration: Bounds | None = None,
-    ) -> Any:  # fmt: skip
-        """Return the posterior for ArviZ, and predictions of a history's W; see ``tree``."""
-        from pulse_pyro.tree import to_tree
+    ) -> Any:
+        """Return the posterior for ArviZ, and predictions of a history's W."""
+        from pulse_pyro.laws.arviz_tree import to_tree
 
         return to_tree(self, history, seed=seed, size=size, calibration=calibration)
 
@@ -278,11 +481,11 @@ class FittedLaw:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())
         shapes = ", ".join(f"{k}{list(v.shape[1:])}" for k, v in self.draws.items())
         return (
-            f"FittedLaw {self.law.label}: {', '.join(self.w_names)} given "
-            f"{', '.join(self.s_names)} ({', '.join(self.law.summary.names[:4])}"
+            f"FittedLaw {self.law.label}: {', '.join(self.schema.w_names)} given "
+            f"{', '.join(self.schema.s_names)} ({', '.join(self.law.summary.names[:4])}"
             f"{', ...' if len(self.law.summary.names) > 4 else ''})\n"
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
-            f"{len(self.fit_units)} units, {self.record.dropped} incomplete rows left out\n"
+            f"{len(self.units)} units, {self.record.dropped} incomplete rows left out\n"
             f"  draws: {shapes}" + (f"\n  quality: {quality}" if quality else "")
         )
 

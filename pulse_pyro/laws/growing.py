@@ -2,29 +2,87 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pulse_pyro._core.arrays import Float, Float1, Float2, whole
+from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Exact, Inference
-from pulse_pyro.arrays import Float, Float1, Float2, whole
-from pulse_pyro.errors import DataError, ModelError
-from pulse_pyro.history import History
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.law import Law
+from pulse_pyro.base import Fittable
+from pulse_pyro.data.history import History
+from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
+from pulse_pyro.laws.law import FitData, Law
 from pulse_pyro.laws.linear import LinearFamily
-from pulse_pyro.laws.running import RunningLinear
-from pulse_pyro.seeds import torch_seed
+
+# Running moments of complete rows, and the linear law they make.
 
 
-class Refittable(Protocol):
-    """A law that can be fitted."""
+class RunningLinear:
+    """A linear law under Exact whose rows come one batch at a time, none of them kept.
 
-    def fit(self, history: History, inference: Inference | None = None, *, seed: int) -> FittedLaw:
-        """Fit on an archive."""
+    Equal to a fit on all rows up to rounding; a refit costs O(p^3) whatever their number.
+    """
+
+    def __init__(self, law: Law, how: Exact, history: History) -> None:
+        data, self._law = law.prepare(history)
+        self._how, self._scaler = how, data.scaler
+        rows = data.rows
+        self._rows = replace(
+            rows, x=rows.x[:0], w=rows.w[:0], unit=rows.unit[:0], time=rows.time[:0], at=rows.at[:0]
+        )
+        self._n, self._mean, self._moments = data.n, data.mean, data.moments
+        self._dropped = rows.dropped
+
+    def add(self, x: Float2, w: Float2) -> None:
+        """Add the complete ones of rows x (n, p), w (n, w_dim)."""
+        both: Float2 = np.concatenate([x, w], axis=1)
+        known = np.isfinite(both).all(1)
+        self._dropped += int((~known).sum())
+        both = both[known]
+        if not len(both):
+            return
+        centre, count = both.mean(0), len(both)
+        away, total = centre - self._mean, self._n + count
+        spread = both - centre
+        between = np.outer(away, away) * (self._n * count / total)
+        self._moments = self._moments + spread.T @ spread + between
+        self._mean, self._n = self._mean + away * (count / total), total
+
+    def fit(
+        self, before: PosteriorLaw, contexts: Float2, units: tuple[str, ...], seed: int
+    ) -> PosteriorLaw:
+        """Return the law of the rows so far; columns and card are those of the law before."""
+        rows = replace(self._rows, dropped=self._dropped)
+        raw = FitData(rows, self._mean, self._moments, self._scaler, self._n)
+        data = raw.standardised(self._law.kinds(before.schema.s_names))
+        _, fit = self._law.fit_data(data, self._how, seed)
+        record = FitRecord(repr(self._how), seed, data.n, self._dropped, fit.quality)
+        return replace(
+            before,
+            law=self._law,
+            draws=fit.draws,
+            scaler=data.scaler,
+            inputs=data.inputs,
+            record=record,
+            units=units,
+            schema=before.schema.with_moments(contexts),
+        )
+
+    def state(self) -> tuple[dict[str, Float], dict[str, int]]:
+        """Return the sums over the rows so far."""
+        return {"mean": self._mean, "moments": self._moments}, {
+            "rows": self._n,
+            "dropped": self._dropped,
+        }
+
+    def restore(self, arrays: Mapping[str, Float], counts: Mapping[str, int]) -> None:
+        """Go on from where :meth:`state` was taken."""
+        self._mean, self._moments = arrays["mean"], arrays["moments"]
+        self._n, self._dropped = counts["rows"], counts["dropped"]
 
 
 class Refit(NamedTuple):
@@ -58,17 +116,23 @@ class GrowingArchive:
     """
 
     def __init__(
-        self, history: History, fitted: FittedLaw, *, every: int, law: Refittable | None = None,
-        inference: Inference | None = None, seed: int = 0,
-    ) -> None:  # fmt: skip
-        if not isinstance(fitted, FittedLaw) or not isinstance(history, History):
+        self,
+        history: History,
+        fitted: PosteriorLaw,
+        *,
+        every: int,
+        law: Fittable | None = None,
+        inference: Inference | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(fitted, PosteriorLaw) or not isinstance(history, History):
             raise ModelError(
                 "GrowingArchive: pass the History and the law fitted on it, "
                 f"GrowingArchive(history, fitted, every=100), not {type(history).__name__} and "
                 f"{type(fitted).__name__}."
             )
         mine = (history.units, history.s_names, history.w_names)
-        if mine != (fitted.fit_units, fitted.s_names, fitted.w_names):
+        if mine != (fitted.units, fitted.schema.s_names, fitted.schema.w_names):
             raise DataError("GrowingArchive: the law was fitted on other units or columns.")
         self.history, self.fitted, self.first = history, fitted, fitted
         self.every = whole(every, "GrowingArchive: every", 1)
@@ -78,8 +142,8 @@ class GrowingArchive:
         self._log: list[tuple[str, int]] = []  # what was revealed, in order
         self._refits: list[Refit] = []
         self._claimed = False
-        self.law: Refittable = fitted.law if law is None else law
-        if type(fitted) is not FittedLaw and law is None:
+        self.law: Fittable = fitted.law if law is None else law
+        if type(fitted) is not PosteriorLaw and law is None:
             raise ModelError("GrowingArchive: pass law=state_space(...), it is fitted as a whole.")
         self._running: RunningLinear | None = None
         own = self.law if isinstance(self.law, Law) else None
@@ -93,15 +157,6 @@ class GrowingArchive:
             if inference is None and isinstance(how, Exact):
                 how = Exact(fitted.kernel.count)  # as many draws as at the start
             self._running = RunningLinear(own, how, history) if isinstance(how, Exact) else None
-
-    @cached_property
-    def history_id(self) -> str:
-        """Fingerprint of the archive at the start: all of S, W and what was seen."""
-        digest = hashlib.sha256()
-        for array in (self.history.s, self.history.w, self.history.seen):
-            digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()[:16]
 
     def claim(self) -> None:
         """Become the archive of one policy: two would mix their rows."""
@@ -133,7 +188,7 @@ class GrowingArchive:
     def see(self, unit: str, s: Float1) -> int:
         """Take in S_t of a unit, (s_dim,); return the number of the row."""
         self._s.setdefault(unit, []).append(np.array(s, np.float64))
-        self._w.setdefault(unit, []).append(np.full(len(self.fitted.w_names), np.nan))
+        self._w.setdefault(unit, []).append(np.full(len(self.fitted.schema.w_names), np.nan))
         return len(self._s[unit]) - 1
 
     def reveal(self, unit: str, row: int, w: Float1) -> None:
@@ -145,7 +200,7 @@ class GrowingArchive:
         """All S seen of a unit, in order."""
         return self._s[unit]
 
-    def refit(self) -> FittedLaw:
+    def refit(self) -> PosteriorLaw:
         """Fit the law on all that is known by now; one that fails leaves the law as it was."""
         self._begin_refit()
         self._fit()
@@ -176,18 +231,15 @@ class GrowingArchive:
         old = self.history
         if not self._s:
             return old
-        length = max(old.s.shape[1], *(len(rows) for rows in self._s.values()))
-        n, count = len(old.units), len(old.units) + len(self._s)
-        s = np.full((count, length, old.s.shape[2]), np.nan)
-        w = np.full((count, length, old.w.shape[2]), np.nan)
-        seen = np.zeros((count, length), dtype=np.bool_)
-        s[:n, : old.s.shape[1]], w[:n, : old.s.shape[1]] = old.s, old.w
-        seen[:n, : old.s.shape[1]] = old.seen
-        for i, unit in enumerate(self._s):
-            rows = len(self._s[unit])
-            s[n + i, :rows], w[n + i, :rows] = self._s[unit], self._w[unit]
-            seen[n + i, :rows] = True
-        return History(s, w, seen, self._units, old.s_names, old.w_names)
+        count = [len(rows) for rows in self._s.values()]
+        return History(
+            np.concatenate([old.s, *(np.array(rows) for rows in self._s.values())]),
+            np.concatenate([old.w, *(np.array(rows) for rows in self._w.values())]),
+            np.concatenate([old.offsets, old.offsets[-1] + np.cumsum(count)]),
+            np.concatenate([old.step, *(np.arange(rows) for rows in count)]),
+            self._units,
+            replace(old.schema, moments=None),
+        )
 
     @property
     def _units(self) -> tuple[str, ...]:
@@ -203,56 +255,43 @@ class GrowingArchive:
 
     def _contexts(self) -> Float2:
         """Mean and sd of all S, (2, s_dim)."""
-        known = [self.history.s[self.history.seen], *(np.array(rows) for rows in self._s.values())]
+        known = [self.history.s, *(np.array(rows) for rows in self._s.values())]
         every = np.concatenate(known)
         return np.stack([np.nanmean(every, axis=0), np.nanstd(every, axis=0)])
 
     def state(self) -> tuple[dict[str, Float], dict[str, Any]]:
-        """Return all that came in, rows as arrays, and the order of events as plain values."""
+        """Return all that was taken in: rows and sums as arrays, events as plain values."""
         arrays = {f"s.{i}": np.array(rows) for i, rows in enumerate(self._s.values())}
         arrays |= {f"w.{i}": np.array(rows) for i, rows in enumerate(self._w.values())}
         place = {unit: i for i, unit in enumerate(self._s)}
-        return arrays, {
+        events: dict[str, Any] = {
             "units": list(self._s),
             "log": [[place[unit], row] for unit, row in self._log],
             "refits": [list(refit) for refit in self._refits],
+            "sums": None,
         }
+        if self._running is not None:
+            sums, events["sums"] = self._running.state()
+            arrays |= sums
+        return arrays, events
 
-    def restore(self, arrays: Mapping[str, Float], events: Mapping[str, Any]) -> None:
-        """Live through the same again: refits at the same points give the same law, bit by bit."""
+    def restore(
+        self, arrays: Mapping[str, Float], events: Mapping[str, Any], fitted: PosteriorLaw
+    ) -> None:
+        """Go on from where :meth:`state` was taken, with the law that was in use by then."""
         units = events["units"]
-        log = [(units[i], row) for i, row in events["log"]]
-        every = [Refit(*refit) for refit in events["refits"]]
-        last = max((k for k, refit in enumerate(every) if refit.good), default=-1)
-        custom = isinstance(self.law, Law) and self.law.family is None  # starts at the fit before
-        for k, refit in enumerate(every):
-            again = refit.good and (k == last or custom or self._running is not None)
-            if again or self._running is not None:  # moments take in the rows of every refit
-                self._refits = every[:k]
-                self._bring_back(units, arrays, log[: refit.revealed], refit.rows)
-                self._begin_refit()
-            if again:
-                self._fit()
-        self._refits = every
-        self._bring_back(units, arrays, log, dict.fromkeys(units))
-
-    def _bring_back(
-        self, units: list[str], arrays: Mapping[str, Float], log: list[tuple[str, int]],
-        rows: Mapping[str, int | None],
-    ) -> None:  # fmt: skip
-        """Set what was known when so many rows of each unit were seen, and the log so long."""
-        place = {unit: i for i, unit in enumerate(units)}
-        self._log = log
-        self._s = {unit: list(arrays[f"s.{place[unit]}"][:count]) for unit, count in rows.items()}
-        blank = np.full(len(self.fitted.w_names), np.nan)
-        self._w = {unit: [blank.copy() for _ in seen] for unit, seen in self._s.items()}
-        for unit, row in log:
-            self._w[unit][row] = arrays[f"w.{place[unit]}"][row]
+        self._s = {unit: list(arrays[f"s.{i}"]) for i, unit in enumerate(units)}
+        self._w = {unit: list(arrays[f"w.{i}"]) for i, unit in enumerate(units)}
+        self._log = [(units[i], row) for i, row in events["log"]]
+        self._refits = [Refit(*refit) for refit in events["refits"]]
+        if self._running is not None:
+            self._running.restore(arrays, events["sums"])
+        self.fitted = fitted
 
     def _inputs(self, log: list[tuple[str, int]]) -> Float2:
         """Inputs x, (n, p), of rows, from the window of S before each."""
         memory = self.fitted.summary.memory
-        windows = np.full((len(log), memory, len(self.fitted.s_names)), np.nan)
+        windows = np.full((len(log), memory, len(self.fitted.schema.s_names)), np.nan)
         for i, (unit, row) in enumerate(log):
             past = self._s[unit][max(row - memory + 1, 0) : row + 1]
             windows[i, memory - len(past) :] = past

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pulse_pyro.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
 
 JOINT = 3  # most inputs that share one process
 SIZE = {1: 40, 2: 16, 3: 8}  # functions an input, by number of inputs

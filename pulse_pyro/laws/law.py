@@ -1,24 +1,163 @@
-"""A law: a Pyro model of W given a causal summary of S, not yet fitted."""
+"""A law, not yet fitted: a Pyro model of W given a causal summary of S, and its rows."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from pulse_pyro._pyro.card import ModelCard
-from pulse_pyro._pyro.fit import Fit
-from pulse_pyro._pyro.inference import Ensemble, Exact, Inference, Laplace, Nuts, Svi
-from pulse_pyro.arrays import Float, Float2, Float3, Int
-from pulse_pyro.errors import ConvergenceError, DataError, ModelError, SettingError
-from pulse_pyro.history import History
-from pulse_pyro.laws.data import FitData, run_model, wants
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.record import FitRecord
-from pulse_pyro.summary import Summary
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError, SettingError
+from pulse_pyro._pyro.inference import (
+    Fit,
+    Inference,
+    Laplace,
+    Nuts,
+    Svi,
+    choose_engine,
+)
+from pulse_pyro.base import ModelCard, Summary
+from pulse_pyro.data.history import History, Rows
+from pulse_pyro.laws.conjugate import gram
+from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
+from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+
+# The rows a law is fitted on, in its own units, and how they reach an engine.
+
+
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """Rows of an archive, their moments, and the units the law works in.
+
+    mean : (p + w_dim,) raw column means of [x, w]; moments : their centred Gram matrix. count :
+    rows behind the moments, where the rows themselves are not kept.
+    """
+
+    rows: Rows
+    mean: Float1
+    moments: Float2
+    scaler: Scaler
+    count: int | None = None
+
+    @classmethod
+    def raw(cls, rows: Rows) -> FitData:
+        """Take rows in their own units; where rows have holes, moments are of what is seen."""
+        x, w = rows.x, rows.w
+        mean, moments = gram(x, w)
+        if np.isnan(mean).any():
+            mean, moments = _gram_with_holes(x, w)
+        return cls(rows, mean, moments, Scaler.raw(x.shape[1], w.shape[1]))
+
+    def standardised(self, kinds: list[str]) -> FitData:
+        """Change to standard units; columns of x of one kind share one scale."""
+        return replace(self, scaler=Scaler.standard(self.mean, self.moments, self.n, kinds))
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.rows.x) if self.count is None else self.count
+
+    @property
+    def w_dim(self) -> int:
+        """Columns of w."""
+        return int(self.rows.w.shape[1])
+
+    @cached_property
+    def x(self) -> Float2:
+        """(n, p) in the law's units."""
+        return self.scaler.x_in(self.rows.x)
+
+    @cached_property
+    def w(self) -> Float2:
+        """(n, w_dim) in the law's units."""
+        return self.scaler.w_in(self.rows.w)
+
+    @property
+    def unit(self) -> Int:
+        """(n,) units of the rows, numbered 0, 1, ... without gaps."""
+        return np.unique(self.rows.unit, return_inverse=True)[1]
+
+    @property
+    def full(self) -> Float2:
+        """Gram matrix of (1, x, w) in the law's units, (1 + p + w_dim, 1 + p + w_dim)."""
+        scaler = self.scaler
+        scale = np.concatenate([scaler.x_scale, scaler.w_scale])
+        mean = (self.mean - np.concatenate([scaler.x_mean, scaler.w_mean])) / scale
+        ones = np.concatenate([[1.0], mean])
+        out = self.n * np.outer(ones, ones)
+        out[1:, 1:] += self.moments / np.outer(scale, scale)
+        return out
+
+    @property
+    def inputs(self) -> GaussianInputs:
+        """Mean and covariance of the raw inputs."""
+        p = self.rows.x.shape[1]
+        return GaussianInputs(self.mean[:p], self.moments[:p, :p] / self.n)
+
+
+def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
+    """Means and Gram matrix over what is seen: spreads are right, products are shrunk towards 0."""
+    both = np.concatenate([x, w], axis=1)
+    seen = ~np.isnan(both)
+    count = np.maximum(seen.sum(0), 1)
+    mean = np.where(seen, both, 0.0).sum(0) / count
+    filled = np.where(seen, both - mean, 0.0) * np.sqrt(len(both) / count)
+    return mean, filled.T @ filled
+
+
+def wants(model: Callable[..., Any] | None, name: str) -> bool:
+    """Tell whether a model asks for ``unit`` or ``seen`` by naming it as a parameter."""
+    try:
+        return model is not None and name in inspect.signature(model).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def run_model(
+    model: Callable[..., Any],
+    data: FitData,
+    how: Inference,
+    seed: int,
+    *,
+    label: str,
+    guide: Callable[..., Any] | None = None,
+    short: Callable[[], Any] | None = None,
+    energy: Callable[..., Any] | None = None,
+    start: Mapping[str, Float] | None = None,
+) -> tuple[ModelCard, Fit]:
+    """Check a Pyro model on the rows and fit it.
+
+    short : the same posterior without rows. energy : its -log density at unconstrained sites, for
+    a family that can do without tracing the model at every step. start : sites to begin at.
+    """
+    import torch
+
+    from pulse_pyro._pyro.contract import check_model
+    from pulse_pyro._pyro.engines import Problem, run_engine
+
+    assert isinstance(how, Nuts | Svi | Laplace), f"{label}: {how!r} was not refused"
+    card = check_model(model, data.x, data.w, label)
+    if short is not None:
+        return card, run_engine(Problem(short, (), card, label, guide, energy, start), how, seed)
+    extras: dict[str, Any] = {}
+    if wants(model, "unit"):
+        extras["unit"] = torch.as_tensor(data.unit)
+    w = data.w
+    if wants(model, "seen"):
+        extras["seen"] = torch.as_tensor(~np.isnan(w))
+        w = np.nan_to_num(w)
+    args = (torch.as_tensor(data.x), torch.as_tensor(w))
+    bound = partial(model, **extras)
+    return card, run_engine(Problem(bound, args, card, label, guide, None, start), how, seed)
+
+
+# A law: a Pyro model of W given a causal summary of S, not yet fitted.
+
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -62,14 +201,18 @@ class Family(Protocol):
         """Return the Pyro model for p inputs."""
 
     def fit(self, data: FitData, how: Inference, seed: int) -> tuple[ModelCard | None, Fit]:
-        """Return draws and quality figures, or raise if the engine does not suit the family."""
+        """Return draws and quality figures; ``how`` is one of ``engines``."""
 
     def kernel(self, draws: Mapping[str, Float]) -> Kernel:
         """Return the NumPy form of prediction."""
 
     @property
-    def default(self) -> Inference:
-        """The engine that suits this family best."""
+    def engines(self) -> tuple[type[Inference], ...]:
+        """Engines it can be fitted by, the best first."""
+
+    @property
+    def engine_reason(self) -> str:
+        """Why not every engine suits it."""
 
     @property
     def uses_holes(self) -> bool:
@@ -115,13 +258,13 @@ class Law:
         fits = callable(self.summary) and hasattr(self.summary, "memory")
         if not fits or isinstance(self.summary, type):
             raise SettingError(
-                f"Law: summary must be a summary such as Lags(3), but {self.summary!r} came; the "
+                f"Law: summary must be a summary such as Lags(3), but got {self.summary!r}; the "
                 "model is the first argument, the summary the second."
             )
         if self.unseen not in ("refused", "conditioned on") and self.family is None:
             raise SettingError(
-                f"Law: unseen must be 'refused' or 'conditioned on' for a custom model, but "
-                f"{self.unseen!r} came."
+                f"Law: unseen must be 'refused' or 'conditioned on' for a custom model, but got "
+                f"{self.unseen!r}."
             )
         if self.family is not None:
             object.__setattr__(self, "unseen", self.family.unseen)
@@ -130,6 +273,18 @@ class Law:
     def label(self) -> str:
         """The name, or the model function's own."""
         return self.name or getattr(self.model, "__name__", "law")
+
+    @property
+    def engines(self) -> tuple[type[Inference], ...]:
+        """Engines it can be fitted by, its own first."""
+        return (Laplace, Nuts, Svi) if self.family is None else self.family.engines
+
+    @property
+    def engine_reason(self) -> str:
+        """Why not every engine suits it."""
+        if self.family is not None:
+            return self.family.engine_reason
+        return "closed forms and ensembles of networks are for built-in laws"
 
     def model_for(self, p: int, w_dim: int) -> Callable[..., Any]:
         """Return the Pyro model for p inputs and w_dim outputs."""
@@ -149,59 +304,61 @@ class Law:
         return replace(card, unseen=law.unseen)
 
     def fit(
-        self, history: History, inference: Inference | None = None, *, seed: int,
-        warm: FittedLaw | None = None,
-    ) -> FittedLaw:  # fmt: skip
+        self,
+        history: History,
+        how: Inference | None = None,
+        *,
+        seed: int,
+        warm: PosteriorLaw | None = None,
+    ) -> PosteriorLaw:
         """Fit on the rows of the archive: complete ones, unless the law can use others.
 
         Parameters
         ----------
         history : the archive; hold units back with ``history.split`` for calibration.
-        inference : Exact(), Nuts(...), Svi(...), Laplace(...) or, for networks, Ensemble(...); by
+        how : Exact(), Nuts(...), Svi(...), Laplace(...) or, for networks, Ensemble(...); by
             default the law's best: Exact where the law is conjugate, Laplace for other models.
         seed : two fits with one seed agree to the last bit on one machine.
         warm : an earlier fit of a custom law, to start the search from; built-in laws find a
             start of their own.
         """
-        how = self.engine(inference)
+        how = self.engine(how)
         data, law = self.prepare(history)
         card, fit = law.fit_data(data, how, seed, warm)
         card = card and replace(card, unseen=law.unseen)
-        seen = history.s[history.seen]
-        if np.isnan(seen).any():  # ten times slower than the plain ones
-            contexts = np.stack([np.nanmean(seen, axis=0), np.nanstd(seen, axis=0)])
-        else:
-            contexts = np.stack([seen.mean(0), seen.std(0)])
         record = FitRecord(
-            repr(how), int(seed), data.n, data.rows.dropped, fit.quality,
-            tuple(map(float, fit.losses)), fit.chains, fit.diverging,
-        )  # fmt: skip
-        return FittedLaw(
-            law, fit.draws, card, data.scaler, data.inputs, contexts, record,
-            history.units, history.s_names, history.w_names,
-        )  # fmt: skip
+            repr(how),
+            int(seed),
+            data.n,
+            data.rows.dropped,
+            fit.quality,
+            tuple(map(float, fit.losses)),
+            fit.chains,
+            fit.diverging,
+        )
+        return PosteriorLaw(
+            law,
+            fit.draws,
+            card,
+            data.scaler,
+            data.inputs,
+            record,
+            history.clusters,
+            history.schema,
+        )
 
-    def engine(self, inference: Inference | None) -> Inference:
-        """Return the engine asked for, or the law's own."""
-        how: Inference = inference or (self.family.default if self.family else Laplace())
-        if not isinstance(how, Exact | Nuts | Svi | Laplace | Ensemble):
-            raise SettingError(
-                f"{self.label}: inference must be Exact(), Nuts(), Svi(), Laplace() or Ensemble(), "
-                f"but {how!r} came."
-            )
-        return how
+    def engine(self, how: Inference | None) -> Inference:
+        """Return the engine asked for, or the law's own; refuse one that does not suit it."""
+        engine = choose_engine(how, self.engines, self.label, self.engine_reason)
+        assert engine is not None  # every law of this class has an engine
+        return engine
 
     def fit_data(
-        self, data: FitData, how: Inference, seed: int, warm: FittedLaw | None = None
+        self, data: FitData, how: Inference, seed: int, warm: PosteriorLaw | None = None
     ) -> tuple[ModelCard | None, Fit]:
         """Fit on rows in the law's own units, as :meth:`fit` does and simulated data need it."""
         if self.family is not None:
             card, fit = self.family.fit(data, how, seed)
-        elif isinstance(how, Exact | Ensemble):
-            raise ModelError(
-                f"{self.label}: {type(how).__name__}() needs a built-in law; use Laplace(), Nuts() "
-                "or Svi() for a custom model."
-            )
         else:
             model = self.model_for(data.x.shape[1], data.w_dim)
             start = None if warm is None else {n: v.mean(0) for n, v in warm.draws.items()}
@@ -226,11 +383,10 @@ class Law:
     def _data(self, history: History) -> FitData:
         if not isinstance(history, History):
             raise DataError(
-                f"{self.label}: a History was expected, {type(history).__name__} came; make one "
+                f"{self.label}: a History was expected, but got {type(history).__name__}; make one "
                 "with History.from_frame, and pass one part of a split."
             )
-        seen = history.s[history.seen]
-        for name, column in zip(history.s_names, seen.T, strict=True):
+        for name, column in zip(history.s_names, history.s.T, strict=True):
             if np.isnan(column[:1]).any() and np.isnan(column).all():
                 raise DataError(
                     f"{self.label}: column {name!r} is never seen in the archive; drop it from the "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from pulse_pyro.arrays import Bool, Float1, Float2, Float3, Int
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
+
+# Units and missing inputs: what stands between raw S summaries and a law's own coordinates.
+
 
 BYTES = 2**25  # of one block of p x p matrices
 
@@ -50,9 +54,11 @@ class Scaler:
         """Raw to model units."""
         return (x - self.x_mean) / self.x_scale
 
-    def moments_in(self, inputs: Moments) -> Moments:
+    def moments_in(self, inputs: InputMoments) -> InputMoments:
         """Raw to model units."""
-        return Moments(self.x_in(inputs.mean), inputs.cov / np.outer(self.x_scale, self.x_scale))
+        return InputMoments(
+            self.x_in(inputs.mean), inputs.cov / np.outer(self.x_scale, self.x_scale)
+        )
 
     def w_in(self, w: Float2) -> Float2:
         """Raw to model units."""
@@ -65,7 +71,7 @@ class Scaler:
         return out
 
 
-class Moments(NamedTuple):
+class InputMoments(NamedTuple):
     """Inputs that are not known but for their mean (n, p) and covariance (n, p, p)."""
 
     mean: Float2
@@ -94,7 +100,7 @@ class GaussianInputs:
             out[rows] = self._guess(x[rows], hole[rows], gain)
         return out
 
-    def moments(self, x: Float2) -> Moments:
+    def moments(self, x: Float2) -> InputMoments:
         """Return mean and covariance of rows x (n, p), NaN entries given the seen ones."""
         hole = np.isnan(x)
         mean, cov = x.copy(), np.zeros((*x.shape, x.shape[1]))
@@ -102,7 +108,7 @@ class GaussianInputs:
             both = hole[rows][:, :, None] & hole[rows][:, None, :]
             mean[rows] = self._guess(x[rows], hole[rows], gain)
             cov[rows] = np.where(both, left, 0.0)
-        return Moments(mean, cov)
+        return InputMoments(mean, cov)
 
     def draw(self, x: Float2, size: int, rng: np.random.Generator) -> Float3:
         """Return ``size`` completions of x (n, p), missing entries drawn given the seen ones."""
@@ -158,3 +164,37 @@ class GaussianInputs:
         gain = np.swapaxes(np.linalg.solve(padded, np.swapaxes(cross, 1, 2)), 1, 2)
         left = corr - gain @ np.swapaxes(cross, 1, 2)
         return gain * sd[:, None] / sd, left * np.outer(sd, sd)
+
+
+# Inputs that are not seen: averaged over given the seen ones, for laws that are not affine.
+
+
+NODES = 64  # completions of a row
+CHUNK = 2**22  # values in flight: 32 MiB
+
+
+def average(
+    x: Float2,
+    inputs: GaussianInputs,
+    predict: Callable[[Float2], Float3],
+    size: int,
+    columns: int,
+) -> Float3:
+    """Return E[predict(x) | seen inputs], (size, n, w_dim), for rows x (n, p) with NaN.
+
+    Quadrature over 64 fixed quasi-random completions of each row, so that the same row always
+    gives the same answer; its error is not Monte Carlo error and is not reported. Exact for
+    affine predictions: the nodes have mean 0. columns : values a prediction needs for each row,
+    to bound memory.
+    """
+    p = x.shape[1]
+    points = stats.qmc.Sobol(p, seed=np.random.default_rng(0)).random(NODES)
+    noise = stats.norm.ppf(points)
+    noise = ((noise - noise.mean(0)) / noise.std(0))[:, None]
+    out = []
+    block = max(CHUNK // (NODES * max(p, size, columns)), 1)
+    for start in range(0, len(x), block):
+        full = inputs.complete(x[start : start + block], noise)
+        values = predict(full.reshape(-1, p))
+        out.append(values.reshape(size, NODES, -1, values.shape[-1]).mean(1))
+    return np.concatenate(out, axis=1)

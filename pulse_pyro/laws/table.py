@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pulse_pyro.arrays import Float1, Float2, Float3
-from pulse_pyro.laws.linear_exact import LinearKernel
+from pulse_pyro._core.arrays import Float1, Float2, Float3
+from pulse_pyro.laws.conjugate import LinearKernel
 
 if TYPE_CHECKING:
-    from pulse_pyro.laws.fitted import FittedLaw
+    from pulse_pyro.laws.fitted import PosteriorLaw
 
 MOST = 1000  # scalars a table lists
 
 
-def parameters(fitted: FittedLaw) -> pd.DataFrame:
+def parameters(fitted: PosteriorLaw) -> pd.DataFrame:
     """Return posterior mean and sd of the parameters.
 
     For a linear law the regression of W on the summary, in the data's units; otherwise every
@@ -28,7 +28,7 @@ def parameters(fitted: FittedLaw) -> pd.DataFrame:
     return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
 
 
-def regression(fitted: FittedLaw, kernel: LinearKernel) -> tuple[Float2, Float3, Float2]:
+def regression(fitted: PosteriorLaw, kernel: LinearKernel) -> tuple[Float2, Float3, Float2]:
     """Return draws of intercepts (m, w_dim), slopes (m, p, w_dim) and noise scales (m, w_dim).
 
     In the data's units. The scale of Student-t noise is not its standard deviation.
@@ -40,23 +40,23 @@ def regression(fitted: FittedLaw, kernel: LinearKernel) -> tuple[Float2, Float3,
     return level, slope, spread
 
 
-def input_names(fitted: FittedLaw) -> tuple[str, ...]:
+def input_names(fitted: PosteriorLaw) -> tuple[str, ...]:
     """Name the p inputs: every filter of the summary, of every S column."""
-    return tuple(f"{s}.{part}" for part in fitted.summary.names for s in fitted.s_names)
+    return tuple(f"{s}.{part}" for part in fitted.summary.names for s in fitted.schema.s_names)
 
 
-def _regression(fitted: FittedLaw, kernel: LinearKernel) -> dict[str, Float1]:
+def _regression(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Float1]:
     """Draws of slopes, intercepts and noise scales, by name."""
     level, slope, spread = regression(fitted, kernel)
     rows: dict[str, Float1] = {}
-    for j, w in enumerate(fitted.w_names):
+    for j, w in enumerate(fitted.schema.w_names):
         rows[f"{w} ~ 1"] = level[:, j]
         rows |= {f"{w} ~ {x}": slope[:, i, j] for i, x in enumerate(input_names(fitted))}
         rows[f"{w} noise scale"] = spread[:, j]
     return rows
 
 
-def _scalars(fitted: FittedLaw) -> dict[str, Float1]:
+def _scalars(fitted: PosteriorLaw) -> dict[str, Float1]:
     rows: dict[str, Float1] = {}
     for name, value in sorted(fitted.draws.items(), key=lambda item: item[1].size):
         for at in np.ndindex(value.shape[1:]):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pulse_pyro.arrays import Array, Float1, Float2, Int, whole
-from pulse_pyro.errors import DataError, FeatureError, nearest
+from pulse_pyro._core.arrays import Array, Float1, Float2, Int, whole
+from pulse_pyro._core.errors import DataError, FeatureError, nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Logged:
             )
         names = tuple(self.names) or tuple(f"x{j}" for j in range(p))
         if len(names) != p or len(set(names)) < p:
-            raise DataError(f"Logged.names must be {p} distinct names, but {names} came.")
+            raise DataError(f"Logged.names must be {p} distinct names, but got {names}.")
         object.__setattr__(self, "names", names)
         for name, array in kept.items():
             array.flags.writeable = False  # a log never changes under an estimate

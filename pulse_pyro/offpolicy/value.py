@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, share
-from pulse_pyro.errors import DataError, SettingError
+from pulse_pyro._core.arrays import Float1, share
+from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.offpolicy.logged import Logged
 
 
@@ -52,9 +52,19 @@ class Value:
         """Plain values."""
         return {
             name: getattr(self, name)
-            for name in ("estimate", "se", "low", "high", "level", "units", "rows", "effective",
-                         "mean_weight", "bias")
-        }  # fmt: skip
+            for name in (
+                "estimate",
+                "se",
+                "low",
+                "high",
+                "level",
+                "units",
+                "rows",
+                "effective",
+                "mean_weight",
+                "bias",
+            )
+        }
 
     def holds(self, number: float) -> bool:
         """Tell whether the interval contains a number."""
@@ -90,9 +100,14 @@ def ratio_value(
     left_out = (above.sum() - above) / rest
     moments = float(weight.sum() ** 2 / (weight**2).sum())
     return _with_interval(
-        float(above.sum() / below.sum()), left_out, logged, level, moments,
-        float(weight.mean()), bias,
-    )  # fmt: skip
+        float(above.sum() / below.sum()),
+        left_out,
+        logged,
+        level,
+        moments,
+        float(weight.mean()),
+        bias,
+    )
 
 
 def difference(one: Value, two: Value) -> Value:
@@ -106,10 +121,14 @@ def difference(one: Value, two: Value) -> Value:
     if one.level != two.level:
         raise SettingError(f"difference: levels {one.level} and {two.level} are not the same.")
     return _with_interval(
-        one.estimate - two.estimate, one.left_out - two.left_out, one.logged, one.level,
-        min(one.effective, two.effective), min(one.mean_weight, two.mean_weight),
+        one.estimate - two.estimate,
+        one.left_out - two.left_out,
+        one.logged,
+        one.level,
+        min(one.effective, two.effective),
+        min(one.mean_weight, two.mean_weight),
         one.bias - two.bias,
-    )  # fmt: skip
+    )
 
 
 def averaged(values: Sequence[Value]) -> Value:
@@ -129,11 +148,15 @@ def averaged(values: Sequence[Value]) -> Value:
     middle, reach = float(each.mean()), _quantile(first.level, first.units) * se
     return replace(
         first,
-        estimate=middle, se=se, low=middle - reach, high=middle + reach, left_out=left_out,
+        estimate=middle,
+        se=se,
+        low=middle - reach,
+        high=middle + reach,
+        left_out=left_out,
         effective=float(np.mean([v.effective for v in values])),
         mean_weight=float(np.mean([v.mean_weight for v in values])),
         bias=float(np.mean([v.bias for v in values])),
-    )  # fmt: skip
+    )
 
 
 def _quantile(level: float, units: int) -> float:
@@ -143,17 +166,32 @@ def _quantile(level: float, units: int) -> float:
 
 
 def _with_interval(
-    estimate: float, left_out: Float1, logged: Logged, level: float, effective: float,
-    mean_weight: float, bias: float,
-) -> Value:  # fmt: skip
+    estimate: float,
+    left_out: Float1,
+    logged: Logged,
+    level: float,
+    effective: float,
+    mean_weight: float,
+    bias: float,
+) -> Value:
     count = len(left_out)
     apart = left_out - left_out.mean()
     se = float(np.sqrt((count - 1) / count * (apart**2).sum()))
     reach = _quantile(level, count) * se
     return Value(
-        estimate, se, estimate - reach, estimate + reach, level, count, logged.rows, effective,
-        mean_weight, bias, left_out, logged,
-    )  # fmt: skip
+        estimate,
+        se,
+        estimate - reach,
+        estimate + reach,
+        level,
+        count,
+        logged.rows,
+        effective,
+        mean_weight,
+        bias,
+        left_out,
+        logged,
+    )
 
 
 def _by_unit(logged: Logged, rows: Float1) -> Float1:

@@ -12,22 +12,22 @@ nothing. Many archived units: PULSE-UCB. None: Bayesian OFUL in the law's own fu
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 
 import numpy as np
 
-from pulse_pyro.arrays import Float1, Float2, Float3, Float4, positive
-from pulse_pyro.errors import ModelError, SettingError
-from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.follow import Follower, OnlineLaw
-from pulse_pyro.policies.directions import Directions, directions
+from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, positive
+from pulse_pyro._core.errors import ModelError, SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw, Follower
+from pulse_pyro.data.history import Source
+from pulse_pyro.features import Features, need_affine, slopes
+from pulse_pyro.laws.adapter import as_law
+from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.policies.imputed import PROBES, Imputed, Scorer
 from pulse_pyro.policies.streaming import Streaming
+from pulse_pyro.policies.unsure_directions import Directions, directions
 from pulse_pyro.radius import CORRECTED, Radius
-from pulse_pyro.seeds import stream
-from pulse_pyro.slopes import need_affine, slopes
 
 DRAWS = 256  # a round, for laws whose E[W] has no closed form
 
@@ -75,7 +75,7 @@ def theta_size(radius: Radius, theta_bound: float | None, where: str) -> float:
 
 
 def find_directions(
-    law: object, reference: Float3 | Directions | None, seed: int, where: str
+    law: object, reference: Source | Directions | None, seed: int, where: str
 ) -> Directions | None:
     """Return what rewards could repair of a law, or None, with a warning, if there is nothing.
 
@@ -85,25 +85,28 @@ def find_directions(
         found = reference
         if found.law is not law:
             raise ModelError(f"{where}: the directions passed are those of another law.")
-    elif isinstance(law, FittedLaw):
+    elif isinstance(law, PosteriorLaw):
         found = directions(law, reference, seed=seed)
     else:
         warnings.warn(
             f"{where}: {type(law).__name__} is no fitted law with posterior draws, so there is "
-            "nothing rewards could repair; it plays as PulseUCB.", stacklevel=3,
-        )  # fmt: skip
+            "nothing rewards could repair; it plays as PulseUCB.",
+            stacklevel=3,
+        )
         return None
     if found.law.record.inference.startswith("Ensemble"):
         warnings.warn(
             f"{where}: the spread of an ensemble of networks is no posterior; what it agrees on "
-            "wrongly, rewards cannot repair.", stacklevel=3,
-        )  # fmt: skip
+            "wrongly, rewards cannot repair.",
+            stacklevel=3,
+        )
     if found.counts.any():
         return found
     warnings.warn(
         f"{where}: the law has no posterior spread, so there is nothing rewards could repair; it "
-        "plays as PulseUCB.", stacklevel=3,
-    )  # fmt: skip
+        "plays as PulseUCB.",
+        stacklevel=3,
+    )
     return None
 
 
@@ -116,7 +119,7 @@ class AdaptivePulseUCB(Streaming):
         that PulseUCB takes), has nothing to repair: it warns and plays as PulseUCB.
     features : Phi, affine in w (checked at once).
     radius : rule for sqrt(gamma_t); ``corrected`` with ``augmented_bound`` as its theta_bound.
-    reference : (batch, time, s_dim) contexts to find the directions at, S alone, e.g. archive.s;
+    reference : (batch, time, s_dim) contexts to find the directions at, S alone, or an archive;
         linear laws need none (None). Or Directions found before.
     theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||. By default
         that of the corrected radius, else 1.
@@ -128,15 +131,17 @@ class AdaptivePulseUCB(Streaming):
     """
 
     def __init__(
-        self, law: OnlineLaw, features: Features, radius: Radius,
-        reference: Float3 | Directions | None = None, *, theta_bound: float | None = None,
-        ridge: float = 1.0, seed: int = 0,
-    ) -> None:  # fmt: skip
-        if not isinstance(law, OnlineLaw):
-            raise ModelError(
-                f"AdaptivePulseUCB: law must be a fitted law, but {type(law).__name__} came; fit "
-                "it first: law.fit(history, seed=0)."
-            )
+        self,
+        law: FittedLaw,
+        features: Features,
+        radius: Radius,
+        reference: Source | Directions | None = None,
+        *,
+        theta_bound: float | None = None,
+        ridge: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        law = as_law(law, "AdaptivePulseUCB")
         if not isinstance(features, Features):
             raise ModelError(f"AdaptivePulseUCB: features must be Features, not {features!r}.")
         found = find_directions(law, reference, seed, "AdaptivePulseUCB")
@@ -157,19 +162,21 @@ class Adapted:
     ) -> None:
         law = found.law
         self.law, self.features, self.found = law, features, found
-        self._bound, self.w_names = theta_bound, law.w_names
-        mean, sd = law.contexts
+        self.theta_bound, self.w_names = theta_bound, law.schema.w_names
+        mean, sd = law.schema.contexts
         rng = stream(0, "contexts")
         s: Float2 = mean + 2.0 * sd * rng.standard_normal((PROBES, len(mean)))
         w: Float2 = law.scaler.w_mean + law.scaler.w_scale * rng.standard_normal(
-            (PROBES, len(law.w_names))
+            (PROBES, len(law.schema.w_names))
         )
         need_affine(features, s, w, "AdaptivePulseUCB")
         self._step = law.scaler.w_scale
         self._used = np.argwhere((slopes(features, s, w, self._step) != 0).any(axis=(0, 1)))
         most = int(found.counts.max())
         self.names = features.names + tuple(
-            f"{features.names[j]}~{law.w_names[i]}.{k}" for i, j in self._used for k in range(most)
+            f"{features.names[j]}~{law.schema.w_names[i]}.{k}"
+            for i, j in self._used
+            for k in range(most)
         )
         self.inner = Imputed(law, features, DRAWS, seed)
         self.inner.affine = True
@@ -185,12 +192,12 @@ class Adapted:
         for a in arms:
             own = past[0] if len(past) == 1 else past[a]
             x = own.inputs()[None]
-            w, s = own.mean()[None], own.now[None]
+            w, s = own.conditional.mean(), own.now[None]
             slope = slopes(self.features, s, w, self._step, (a,))[0, 0]  # (w_dim, d)
             psi, rest = self.found.at(x)[0], self.found.remainder(x)[0]
             parts = [slope[i, j] * psi[i] for i, j in self._used]
             out[0, 0, a, d:] = np.concatenate(parts) if parts else ()
-            error[a] = self._bound * np.linalg.norm(np.abs(slope.T) @ rest)
+            error[a] = self.theta_bound * np.linalg.norm(np.abs(slope.T) @ rest)
         return error
 
     def taught(self, s: Float2, w: Float2, action: int) -> Float1:
@@ -206,14 +213,6 @@ class Adapted:
             "AdaptivePulseUCB: its law cannot be swapped, the directions it has learned along are "
             "the old law's; use PulseUCB with a growing archive."
         )
-
-    def fingerprint(self) -> str:
-        """Return what tells these directions from others."""
-        arrays = [v for v in vars(self.found).values() if isinstance(v, np.ndarray)]
-        digest = hashlib.sha256(repr(self._bound).encode())
-        for value in arrays:
-            digest.update(np.ascontiguousarray(value).tobytes())
-        return digest.hexdigest()[:16]
 
 
 def _step(w: Float2) -> Float1:

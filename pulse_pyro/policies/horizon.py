@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float, Float2, Float3, Float4, Int
-from pulse_pyro.calibration.sensitivity import Sensitivity
-from pulse_pyro.errors import FeatureError, RewardError, SettingError
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Float4, Int
+from pulse_pyro._core.errors import FeatureError, RewardError, SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.policies import kernels
+from pulse_pyro.policies.kernels import NOTHING, Extra
 from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, State, check_size, init, run_kernel
-from pulse_pyro.policies.refine import NOTHING, Extra
 from pulse_pyro.radius import CORRECTED, GIVEN, SAMPLED, Radius, check_dim
-from pulse_pyro.seeds import stream
 
 
 def play_horizon(
-    x: Float, reward: Float, radius: Radius, *, ridge: float = 1.0,
-    error: Float | Sensitivity | None = None, allowed: Bool | None = None,
+    x: Float,
+    reward: Float,
+    radius: Radius,
+    *,
+    ridge: float = 1.0,
+    error: Float | Sensitivity | None = None,
+    allowed: Bool | None = None,
     taught: Float | None = None,
-) -> tuple[Int, Float2, State]:  # fmt: skip
+) -> tuple[Int, Float2, State]:
     """Play all runs over the whole horizon.
 
     Parameters
@@ -56,7 +61,7 @@ def play_horizon(
                 f"play_horizon: {name} must be (run, time, action) = ({runs}, {horizon}, {arms}), "
                 f"or 1 along run or time, but its shape is {array.shape}."
             )
-    if not (bound >= 0).all() or (np.isinf(bound).any() and radius.untold == 0.0):
+    if not (bound >= 0).all() or (np.isinf(bound).any() and radius.default_error == 0.0):
         raise SettingError("play_horizon: error must be finite and >= 0.")
     extra = NOTHING
     if isinstance(error, Sensitivity):
@@ -97,9 +102,18 @@ def play_on(state: State, x: Float4, reward: Float3, roots: Float2) -> Int:
             f"is {root.shape}."
         )
     kernels.play(
-        x, reward, NO_ERROR, NO_MASK, None, GIVEN, Radius("given", GIVEN, ()).array,
-        state.ridge, *state[:5], action, root,
-    )  # fmt: skip
+        x,
+        reward,
+        NO_ERROR,
+        NO_MASK,
+        None,
+        GIVEN,
+        Radius("given", GIVEN, ()).array,
+        state.ridge,
+        *state[:5],
+        action,
+        root,
+    )
     return action
 
 
@@ -108,8 +122,9 @@ def _rounds(x: Float, reward: Float) -> tuple[Float4, Float3]:
     reward = np.ascontiguousarray(reward, dtype=np.float64)
     if x.ndim != 4 or reward.shape != x.shape[:3]:
         raise FeatureError(
-            f"play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
-            f"{x.shape} and {reward.shape} came."
+            "play_horizon: x must be (run, time, action, d) and reward (run, time, action), but "
+            "got "
+            f"{x.shape} and {reward.shape}."
         )
     return x, reward
 
@@ -122,7 +137,7 @@ def _sensitive(extra: Extra, error: Sensitivity, shape: tuple[int, ...], radius:
     if not fits or slopes.shape[2:] != (arms, eps.shape[2], dim):
         raise SettingError(
             f"play_horizon: a Sensitivity must have eps (run, time, q) and slopes (run or 1, time "
-            f"or 1, action, q, d) for {shape}, but {eps.shape} and {slopes.shape} came."
+            f"or 1, action, q, d) for {shape}, but got {eps.shape} and {slopes.shape}."
         )
     if slopes.shape[0] not in (1, runs) or slopes.shape[1] not in (1, horizon):
         raise SettingError(
@@ -147,7 +162,7 @@ def _taught(
         )
     revealed = np.isfinite(known).all(-1)
     known[~revealed] = x[~revealed]
-    if bound.size or radius.untold > 0.0:
-        rest = bound if bound.size else radius.untold
+    if bound.size or radius.default_error > 0.0:
+        rest = bound if bound.size else radius.default_error
         bound = np.ascontiguousarray(np.where(revealed, 0.0, rest))
     return extra._replace(taught=known), bound

@@ -6,11 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
-from pulse_pyro.arrays import Float, Float1, Float2, Float4
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float4
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw, Follower
 from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.follow import Follower, OnlineLaw
-from pulse_pyro.seeds import stream
 
 PROBES = 64  # contexts at which Phi is judged affine, once
 
@@ -19,7 +18,7 @@ class Scorer(Protocol):
     """Turns what has been seen of a unit into scored features."""
 
     @property
-    def law(self) -> OnlineLaw:
+    def law(self) -> FittedLaw:
         """The law of W."""
 
     @property
@@ -40,9 +39,6 @@ class Scorer(Protocol):
     def taught(self, s: Float2, w: Float2, action: int) -> Float1:
         """Return the d features of a full context s (1, s_dim), w (1, w_dim)."""
 
-    def fingerprint(self) -> str:
-        """Return what tells this scorer from others, beyond its law and Phi."""
-
     def swap(self, law: FittedLaw) -> None:
         """Go on with another law."""
 
@@ -53,9 +49,9 @@ class Imputed:
     size, seed : draws a round; ONE set serves every arm.
     """
 
-    def __init__(self, law: OnlineLaw, features: Features, size: int, seed: int) -> None:
+    def __init__(self, law: FittedLaw, features: Features, size: int, seed: int) -> None:
         self.law, self.features, self.size = law, features, size
-        self.names, self.w_names = features.names, law.w_names
+        self.names, self.w_names = features.names, law.schema.w_names
         self.rng = stream(seed, "pulse")
         self.affine: bool | None = None
 
@@ -65,12 +61,12 @@ class Imputed:
             out[:] = np.nan
         if self.affine is None and arms:
             first = past[0] if len(past) == 1 else past[arms[0]]
-            w = first.sample(PROBES, stream(0, "affine"))
+            w = first.conditional.draws(PROBES, rng=stream(0, "affine"))[:, 0]
             if not (np.isfinite(first.now).all() and np.isfinite(w).all()):
                 self._fill(past, arms, False, out)  # judge on a round that is seen
                 return
             affine = self.features.affine_in_w(self._contexts(first.now), w)
-            self.affine = affine and self.law.exact_mean
+            self.affine = affine and first.conditional.exact
         self._fill(past, arms, bool(self.affine), out)
 
     def taught(self, s: Float2, w: Float2, action: int) -> Float1:
@@ -78,17 +74,13 @@ class Imputed:
         row: Float1 = self.features(s, w, action)[0]
         return row
 
-    def fingerprint(self) -> str:
-        """Return the number of draws."""
-        return f"{self.size} draws"
-
     def swap(self, law: FittedLaw) -> None:
         """Go on with another law."""
         self.law = law
 
     def _contexts(self, now: Float1) -> Float2:
         """Return S_t and contexts like the archive's, to probe Phi at: (PROBES, s_dim)."""
-        mean, sd = self.law.contexts
+        mean, sd = self.law.schema.contexts
         rows: Float2 = mean + 2.0 * sd * stream(0, "contexts").standard_normal((PROBES, len(now)))
         rows[0] = now
         return rows
@@ -101,7 +93,8 @@ class Imputed:
             if w is None or len(past) > 1:
                 if start is not None:  # arms with contexts of their own share one set of noise
                     self.rng.bit_generator.state = start
-                w = own.mean()[None] if affine else own.sample(self.size, self.rng)
+                asked = own.conditional
+                w = asked.mean() if affine else asked.draws(self.size, rng=self.rng)[:, 0]
             s = own.now[None]
             if len(w) == 1:  # exact; the kernel notices what is not finite
                 out[0, 0, a] = self.features.unchecked(s, w, a)[0]

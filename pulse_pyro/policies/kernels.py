@@ -1,27 +1,12 @@
-"""The compiled loop of the linear core.
-
-There is ONE loop, :func:`play`. A single decision is a horizon of one round whose reward is not
-known yet (NaN), a single update a horizon of one round with one arm; so streaming and batch run
-the same machine code and agree to the last bit although sums may be reordered for speed.
-"""
+"""The compiled loop of the linear core: score the arms, choose, draw, learn."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from pulse_pyro.arrays import Array, Float, Float1, Float2
-from pulse_pyro.policies.refine import FAST, Extra, arm_errors, choose_refined
-from pulse_pyro.policies.steps import (
-    MANY,
-    SMALL,
-    absorb,
-    choose,
-    choose_wide,
-    dot,
-    draw,
-    reach_of,
-)
+from pulse_pyro._core.arrays import Array, Float, Float1, Float2
 from pulse_pyro.radius import (
     BIAS,
     CAP,
@@ -34,14 +19,344 @@ from pulse_pyro.radius import (
     sqrt_gamma,
 )
 
+# Compiled refinements of the corrected radius: what an arm's own direction leaves of each part.
+#
+# For an arm with features x, writing v = Sigma^{-1} x,
+#
+#     ridge    lambda S ||v||_2                     <= sqrt(lambda) S ||x||_{Sigma^{-1}}
+#     noise    sigma sqrt(logdet + 2 log(1/delta)) ||x||_{Sigma^{-1}}
+#     bias     sum_tau e_tau |v' x_tau|             <= B_t ||x||_{Sigma^{-1}}
+#     itself   e_{t,a}                                 ("optimistic imputation")
+#
+# and, where Phi = c_a(s) + M_a(s) w and |mu - mu^|_i <= eps_{t,i}, e_{t,a} = sum_i kappa_i eps_i
+# with
+#     kappa_i = min{ S ||M_{a,i}||, |theta^' M_{a,i}| + sqrt(gamma) ||M_{a,i}||_{Sigma^{-1}} },
+# and never more than before if M_a is the same in all contexts: if W hardly matters for the reward,
+# its errors hardly widen the ball. Valid by induction while theta* is in every ball so far.
+
+
+FAST = {"reassoc", "contract"}  # reorder sums, fuse multiply-add; NaN and infinity keep meaning
+
+
+class Extra(NamedTuple):
+    """What only some policies bring along; size 0 where it is not used.
+
+    taught : (run, time, action, d) features learned from, where they differ from those scored.
+    noise : (run, time, d) standard normal, for posterior sampling.
+    eps : (run, time, q) bounds on the error of E[W]. slopes : (run or 1, time or 1, action, q, d)
+    M_a. kappa : (run, action, q) least sensitivity so far, kept up to date.
+    past, past_error : (run, capacity, d), (run, capacity) what was learned from, in order.
+    spent : (run, time) e_t of the arm played, filled in.
+    """
+
+    taught: Float
+    noise: Float
+    eps: Float
+    slopes: Float
+    kappa: Float
+    past: Float
+    past_error: Float2
+    spent: Float2
+
+
+NOTHING = Extra(
+    np.zeros((0, 0, 0, 0)),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0, 0, 0, 0)),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0)),
+    np.zeros((0, 0)),
+)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _length(inverse: Float2, v: Float1) -> float:
+    square = 0.0
+    for i in range(v.shape[0]):
+        row = 0.0
+        for j in range(v.shape[0]):
+            row += inverse[i, j] * v[j]
+        square += row * v[i]
+    return math.sqrt(max(square, 0.0))
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def arm_errors(
+    inverse: Float2,
+    theta: Float1,
+    root: float,
+    size: float,
+    error: Float,
+    extra: Extra,
+    r: int,
+    t: int,
+    found: Float1,
+) -> None:
+    """Fill e_{t,a}, (action,): the error given, or the sensitive one if that is smaller."""
+    for a in range(found.shape[0]):
+        found[a] = 0.0
+        if error.shape[2] > 0:
+            found[a] = error[min(r, error.shape[0] - 1), min(t, error.shape[1] - 1), a]
+        if extra.slopes.shape[3] == 0:
+            continue
+        total = 0.0
+        fixed = extra.slopes.shape[0] == 1 and extra.slopes.shape[1] == 1
+        at = extra.slopes[min(r, extra.slopes.shape[0] - 1), min(t, extra.slopes.shape[1] - 1), a]
+        for i in range(extra.slopes.shape[3]):
+            dot = 0.0
+            for j in range(theta.shape[0]):
+                dot += theta[j] * at[i, j]
+            kappa = min(
+                size * math.sqrt(np.sum(at[i] * at[i])), abs(dot) + root * _length(inverse, at[i])
+            )
+            if fixed:
+                kappa = min(kappa, extra.kappa[r, a, i])
+                extra.kappa[r, a, i] = kappa
+            total += kappa * extra.eps[r, t, i]
+        found[a] = min(found[a], total) if error.shape[2] > 0 else total
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def choose_refined(
+    inverse: Float2,
+    theta: Float1,
+    x: Float,
+    r: int,
+    t: int,
+    allowed: Array,
+    p: Float1,
+    root: float,
+    bias: float,
+    ridge: float,
+    e: Float1,
+    extra: Extra,
+    learned: int,
+) -> int:
+    """Best allowed arm by the refined index, lowest index on ties; -1, -2 as in the plain rule.
+
+    root : sqrt(gamma). bias : its imputation part. e : (action,).
+    """
+    d = theta.shape[0]
+    v = np.empty(d)
+    best, top, total = -2, -np.inf, 0.0
+    for a in range(x.shape[2]):
+        if (
+            allowed.shape[2] > 0
+            and not allowed[min(r, allowed.shape[0] - 1), min(t, allowed.shape[1] - 1), a]
+        ):
+            continue
+        mean, square, long = 0.0, 0.0, 0.0
+        for i in range(d):
+            row = 0.0
+            for j in range(d):
+                row += inverse[i, j] * x[r, t, a, j]
+            v[i] = row
+            square += row * x[r, t, a, i]
+            long += row * row
+            mean += theta[i] * x[r, t, a, i]
+        width = math.sqrt(max(square, 0.0))
+        bonus = root * width
+        if p[RIDGE] > 0:
+            bonus -= math.sqrt(ridge) * p[0] * width
+            bonus += ridge * p[0] * math.sqrt(long)
+        if p[BIAS] > 0:
+            own = 0.0
+            for k in range(learned):
+                dot = 0.0
+                for i in range(d):
+                    dot += v[i] * extra.past[r, k, i]
+                if dot != 0.0:  # the error may be infinite
+                    own += extra.past_error[r, k] * abs(dot)
+            bonus += min(own, bias * width) - bias * width
+        if p[OPTIMISTIC] > 0 and e[a] < math.inf:  # infinite: not known, a budget stands for it
+            bonus += e[a]
+        score = mean + bonus
+        total += score
+        if score > top:
+            best, top = a, score
+    return best if math.isfinite(total) else -1
+
+
+# The compiled steps of a round: score the arms, choose, draw, learn.
+
+
+SMALL = 12  # dimensions up to which rows one by one are faster
+MANY = 8  # arms from which one matrix product is faster
+
+
+@njit(error_model="numpy", fastmath=FAST, inline="always")
+def dot(theta: Float1, x: Float, r: int, t: int, a: int) -> float:
+    """Return theta' x of an arm."""
+    total = 0.0
+    for i in range(theta.shape[0]):
+        total += theta[i] * x[r, t, a, i]
+    return total
+
+
+@njit(error_model="numpy", fastmath=False, inline="always")
+def _open(allowed: Array, r: int, t: int, a: int) -> bool:
+    if allowed.shape[2] == 0:
+        return True
+    found: bool = allowed[min(r, allowed.shape[0] - 1), min(t, allowed.shape[1] - 1), a]
+    return found
+
+
+@njit(error_model="numpy", fastmath=FAST, inline="always")
+def choose(
+    inverse: Float2, theta: Float1, x: Float, r: int, t: int, allowed: Array, root: float
+) -> int:
+    """Best allowed arm, lowest index on ties; -1: a score is not finite, -2: none is allowed."""
+    best, top, total = -2, -np.inf, 0.0
+    for a in range(x.shape[2]):
+        if not _open(allowed, r, t, a):
+            continue
+        square = 0.0
+        for i in range(theta.shape[0]):
+            row = 0.0
+            for j in range(theta.shape[0]):
+                row += inverse[i, j] * x[r, t, a, j]
+            square += row * x[r, t, a, i]
+        score = dot(theta, x, r, t, a) + root * math.sqrt(max(square, 0.0))
+        total += score
+        if score > top:
+            best, top = a, score
+    return best if math.isfinite(total) else -1
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def choose_wide(
+    inverse: Float2,
+    theta: Float1,
+    x: Float,
+    r: int,
+    t: int,
+    allowed: Array,
+    root: float,
+    reach: Float2,
+) -> int:
+    """As :func:`choose`, for many features: all arms at once, or four rows of a matrix at a time.
+
+    reach : (action, d) is filled with Sigma^{-1} x of each arm.
+    """
+    best, top, total = -2, -np.inf, 0.0
+    many = x.shape[2] >= MANY
+    if many:
+        np.dot(x[r, t], inverse, reach)
+    for a in range(x.shape[2]):
+        if not _open(allowed, r, t, a):
+            continue
+        if not many:
+            reach_of(inverse, x, r, t, a, reach)
+        square = 0.0
+        for i in range(theta.shape[0]):
+            square += reach[a, i] * x[r, t, a, i]
+        score = dot(theta, x, r, t, a) + root * math.sqrt(max(square, 0.0))
+        total += score
+        if score > top:
+            best, top = a, score
+    return best if math.isfinite(total) else -1
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def reach_of(inverse: Float2, x: Float, r: int, t: int, a: int, out: Float2) -> None:
+    """Fill row a with Sigma^{-1} x."""
+    d = out.shape[1]
+    block = d - d % 4
+    for i in range(d):
+        out[a, i] = 0.0
+    for j in range(0, block, 4):
+        x0, x1, x2, x3 = x[r, t, a, j], x[r, t, a, j + 1], x[r, t, a, j + 2], x[r, t, a, j + 3]
+        for i in range(d):
+            out[a, i] += (
+                inverse[j, i] * x0
+                + inverse[j + 1, i] * x1
+                + inverse[j + 2, i] * x2
+                + inverse[j + 3, i] * x3
+            )
+    for j in range(block, d):
+        for i in range(d):
+            out[a, i] += inverse[j, i] * x[r, t, a, j]
+
+
+@njit(error_model="numpy", fastmath=FAST, inline="always")
+def absorb(
+    inverse: Float2,
+    theta: Float1,
+    x: Float,
+    r: int,
+    t: int,
+    a: int,
+    reward: float,
+    reach: Float2,
+    weight: float,
+) -> tuple[float, float]:
+    """Sherman-Morrison step: inverse -= w v v' / (1 + w u^2), theta likewise; return u^2 (old), w.
+
+    reach : (action, d), v = Sigma^{-1} x, found here where d is small. w = min(1, weight / u).
+    """
+    d = theta.shape[0]
+    square = 0.0
+    if d <= SMALL:
+        for i in range(d):
+            row = 0.0
+            for j in range(d):
+                row += inverse[i, j] * x[r, t, a, j]
+            reach[a, i] = row
+            square += row * x[r, t, a, i]
+    else:
+        for i in range(d):
+            square += reach[a, i] * x[r, t, a, i]
+    square = max(square, 0.0)
+    w = 1.0
+    if weight < math.inf and square > 0.0:
+        w = min(1.0, weight / math.sqrt(square))
+    shrink = w / (1.0 + w * square)
+    surprise = (reward - dot(theta, x, r, t, a)) * shrink
+    for i in range(d):
+        scaled = reach[a, i] * shrink
+        for j in range(d):
+            inverse[i, j] -= scaled * reach[a, j]
+        theta[i] += reach[a, i] * surprise
+    return square, w
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def draw(
+    inverse: Float2, theta: Float1, noise: Float, r: int, t: int, scale: float, out: Float1
+) -> None:
+    """Draw theta ~ N(theta_hat, scale^2 Sigma^{-1}) from standard normal noise."""
+    values, vectors = np.linalg.eigh(inverse)
+    factor = vectors * np.sqrt(np.maximum(values, 0.0))  # a Cholesky factor may not exist
+    for i in range(theta.shape[0]):
+        out[i] = theta[i]
+        for j in range(theta.shape[0]):
+            out[i] += scale * factor[i, j] * noise[r, t, j]
+
+
+# The compiled loop of the linear core.
+#
+# There is ONE loop, :func:`play`. A single decision is a horizon of one round whose reward is not
+# known yet (NaN), a single update a horizon of one round with one arm; so streaming and batch run
+# the same machine code and agree to the last bit although sums may be reordered for speed.
+
+
 REFRESH = 1024  # rewards between re-factorisations of the inverse
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
 def _gather(
-    precision: Float2, b: Float1, x: Float, reward: Float, action: Array, counts: Float1, r: int,
-    start: int, stop: int,
-) -> None:  # fmt: skip
+    precision: Float2,
+    b: Float1,
+    x: Float,
+    reward: Float,
+    action: Array,
+    counts: Float1,
+    r: int,
+    start: int,
+    stop: int,
+) -> None:
     """Add rounds [start, stop) to Sigma and b; inside the main loop this would cost twice."""
     for t in range(start, stop):
         a = action[r, t]
@@ -54,7 +369,7 @@ def _gather(
             b[i] += reward[r, t, a] * xi
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=False)
 def _refactor(
     precision: Float2, inverse: Float2, b: Float1, theta: Float1, ridge: float
 ) -> tuple[float, float]:
@@ -82,7 +397,7 @@ def _refactor(
     return logdet - d * math.log(ridge), gap / size
 
 
-@njit(cache=True, error_model="numpy")  # rounded alike wherever it is compiled into
+@njit(cache=True, error_model="numpy", fastmath=False)  # rounded alike wherever it is compiled into
 def _count_error(e2: float, tri: float, e: float, square: float) -> tuple[float, float]:
     """Add e to sum e^2 and sum e u / sqrt(1 + u^2), u^2 = square; e may be infinite."""
     if square > 0.0:
@@ -92,10 +407,22 @@ def _count_error(e2: float, tri: float, e: float, square: float) -> tuple[float,
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
 def play(
-    x: Float, reward: Float, error: Float, allowed: Array, extra: Extra | None, kind: int,
-    params: Float1, ridge: float, precision: Float, inverse: Float, b: Float2, theta: Float2,
-    sums: Float2, action: Array, root_gamma: Float2,
-) -> None:  # fmt: skip
+    x: Float,
+    reward: Float,
+    error: Float,
+    allowed: Array,
+    extra: Extra | None,
+    kind: int,
+    params: Float1,
+    ridge: float,
+    precision: Float,
+    inverse: Float,
+    b: Float2,
+    theta: Float2,
+    sums: Float2,
+    action: Array,
+    root_gamma: Float2,
+) -> None:
     """Play horizons in place: x (run, time, action, d), reward (run, time, action).
 
     error and allowed are (run, time, action), of length 1 along run or time if shared, or of

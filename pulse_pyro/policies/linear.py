@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro.arrays import Bool, Float, Float2, Int, positive, whole
-from pulse_pyro.errors import FeatureError, RewardError, SettingError
+from pulse_pyro._core.arrays import Bool, Float, Float2, Int, positive, whole
+from pulse_pyro._core.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.policies import kernels
-from pulse_pyro.policies.refine import NOTHING, Extra
+from pulse_pyro.policies.kernels import NOTHING, Extra
 from pulse_pyro.radius import SAMPLED, Radius, constant
 
 NO_ERROR: Float = np.zeros((0, 0, 0))
@@ -99,16 +99,20 @@ def init(dim: int, ridge: float, batch: tuple[int, ...] = ()) -> State:
     whole(dim, "init: dim", 1)
     ridge = positive(ridge, "ridge")
     if len(batch) > 1:
-        raise SettingError(f"init: batch must be () or (runs,), but {batch} came.")
+        raise SettingError(f"init: batch must be () or (runs,), but got {batch}.")
     eye = np.tile(np.eye(dim), (*batch, 1, 1))
     zero = np.zeros((*batch, dim))
     return State(eye * ridge, eye / ridge, zero, zero.copy(), np.zeros((*batch, 5)), float(ridge))
 
 
 def decide(
-    state: State, x: Float, radius: Radius, *, error: ArrayLike | None = None,
+    state: State,
+    x: Float,
+    radius: Radius,
+    *,
+    error: ArrayLike | None = None,
     allowed: Bool | None = None,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """Choose an arm.
 
     Parameters
@@ -135,7 +139,7 @@ def decide(
         )
     if not single and len(x) != len(state.b):
         raise FeatureError(
-            f"decide: features came for {len(x)} runs, the state has {len(state.b)}."
+            f"decide: features were given for {len(x)} runs, the state has {len(state.b)}."
         )
     xs = x[None, None] if single else x[:, None]
     lead, _, arms, _ = xs.shape
@@ -152,7 +156,7 @@ def decide(
     kernels.scores(xs, batched.inverse, batched.theta, mean, width)
     if mask.size:
         mean[~mask[:, 0]] = width[~mask[:, 0]] = np.nan
-    e = told[np.arange(lead), 0, action] if told.size else np.full(lead, radius.untold)
+    e = told[np.arange(lead), 0, action] if told.size else np.full(lead, radius.default_error)
     out = (action, chosen, mean, width, root**2, e)
     if single:
         return Decision._make((*(o[0] for o in out), -1, radius.weight))
@@ -170,8 +174,8 @@ def update(
     rewards = _column(reward, lead)
     if rewards is None or not np.isfinite(rewards).all():
         raise RewardError(
-            f"update: the reward must be finite, one number or one per run ({lead}), but "
-            f"{reward!r} came."
+            f"update: the reward must be finite, one number or one per run ({lead}), but got "
+            f"{reward!r}."
         )
     errors = _column(decision.error if error is None else error, lead)
     unknown = error is None and decision.weight < math.inf  # a budget stands for it
@@ -201,16 +205,30 @@ def check_size(x: Float, ridge: float, where: str) -> None:
 
 
 def run_kernel(
-    state: State, x: Float, reward: Float, error: Float, allowed: Bool, radius: Radius,
+    state: State,
+    x: Float,
+    reward: Float,
+    error: Float,
+    allowed: Bool,
+    radius: Radius,
     extra: Extra = NOTHING,
-) -> tuple[Int, Float2]:  # fmt: skip
+) -> tuple[Int, Float2]:
     """Run the compiled loop on a batched state, changing its arrays in place."""
     more = None if radius.plain and extra is NOTHING else extra
     action, root = np.empty(x.shape[:2], np.int64), np.empty(x.shape[:2])
     kernels.play(
-        x, reward, error, allowed, more, radius.kind, radius.array, state.ridge, *state[:5],
-        action, root,
-    )  # fmt: skip
+        x,
+        reward,
+        error,
+        allowed,
+        more,
+        radius.kind,
+        radius.array,
+        state.ridge,
+        *state[:5],
+        action,
+        root,
+    )
     return action, root
 
 
@@ -230,8 +248,8 @@ def _mask(allowed: Bool, lead: int, arms: int) -> Bool:
     mask = np.asarray(allowed)
     if mask.shape not in ((arms,), (lead, arms)) or mask.dtype != np.bool_:
         raise SettingError(
-            f"decide: allowed must have {arms} entries True or False, one per arm, but {allowed!r} "
-            "came."
+            f"decide: allowed must have {arms} entries True or False, one per arm, but got "
+            f"{allowed!r}."
         )
     return np.array(np.broadcast_to(mask, (lead, arms)))[:, None]
 
@@ -249,7 +267,7 @@ def _errors(error: ArrayLike, lead: int, arms: int) -> Float:
     if values.shape not in ((), (arms,), (lead, arms)):
         raise SettingError(f"decide: error must be a number or one per arm, it is {values.shape}.")
     if not np.isfinite(values).all() or (values < 0).any():
-        raise SettingError(f"decide: the error bound must be finite and >= 0, but {error!r} came.")
+        raise SettingError(f"decide: the error bound must be finite and >= 0, but got {error!r}.")
     return np.broadcast_to(values, (lead, arms))
 
 

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pulse_pyro.arrays import Bool, Float, Float3, Float4, Int
-from pulse_pyro.errors import FeatureError, SettingError, nearest
+from pulse_pyro._core.arrays import Bool, Float, Float3, Float4, Int
+from pulse_pyro._core.errors import FeatureError, SettingError, nearest
 
 Rates: TypeAlias = Literal["common", "each"]
 
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
     second: Float
 
 
-class Estimate(NamedTuple):
+class MomentEstimate(NamedTuple):
     """mean (..., d), cov (..., d, d), and the observation rate (...) the radius divides by.
 
     rate : p for one common rate, else the least n_j / N among coordinates ever observed.
@@ -60,7 +60,7 @@ def tally(x: Float, mask: Bool) -> Moments:
 
     What x holds where the mask is False is never read, so it may be anything, NaN included.
     """
-    x, mask = checked(x, mask, "tally")
+    x, mask = checked_vectors(x, mask, "tally")
     zero, one = np.where(mask, x, 0.0), mask.astype(np.float64)
     total = np.full(x.shape[:-2], float(x.shape[-2]))
     pairs, second = np.swapaxes(one, -1, -2) @ one, np.swapaxes(zero, -1, -2) @ zero
@@ -81,16 +81,16 @@ def running(
         raise SettingError("running: there is nothing to freeze; pass start, e.g. of an archive.")
     if start is None:
         return Moments._make(sums)
-    for name, came, own in zip(Moments._fields, start, sums, strict=True):
-        if came.shape not in {(lead, *own.shape[2:]) for lead in (1, len(own))}:
+    for name, got, own in zip(Moments._fields, start, sums, strict=True):
+        if got.shape not in {(lead, *own.shape[2:]) for lead in (1, len(own))}:
             raise SettingError(
                 f"running: start.{name} must be ({len(own)} runs or 1, *{own.shape[2:]}), but its "
-                f"shape is {came.shape}."
+                f"shape is {got.shape}."
             )
-    return Moments._make(own + came[:, None] for own, came in zip(sums, start, strict=True))
+    return Moments._make(own + got[:, None] for own, got in zip(sums, start, strict=True))
 
 
-def estimate(moments: Moments, rates: Rates = "each") -> Estimate:
+def estimate(moments: Moments, rates: Rates = "each") -> MomentEstimate:
     """Return the estimates of the module's head, for all leading axes at once.
 
     rates : "each" coordinate has its own (projected, and the default), or "common" as published
@@ -105,7 +105,7 @@ def estimate(moments: Moments, rates: Rates = "each") -> Estimate:
     )
 
 
-def _common(moments: Moments) -> Estimate:
+def _common(moments: Moments) -> MomentEstimate:
     total, seen, _, first, second = moments
     rate = np.maximum(seen.sum(-1), 1.0) / (seen.shape[-1] * total)
     observed = (total * rate)[..., None]
@@ -115,17 +115,17 @@ def _common(moments: Moments) -> Estimate:
         observed[..., None],
         (total * rate**2)[..., None, None],
     )
-    return Estimate(mean, second / divisor - _outer(mean), rate, total)
+    return MomentEstimate(mean, second / divisor - _outer(mean), rate, total)
 
 
-def _each(moments: Moments) -> Estimate:
+def _each(moments: Moments) -> MomentEstimate:
     total, seen, pairs, first, second = moments
     mean = first / np.maximum(seen, 1.0)
     # a pair never seen together has no cross moment to subtract the means from
     raw = np.where(pairs > 0, second / np.maximum(pairs, 1.0) - _outer(mean), 0.0)
     least = np.where(seen > 0, seen, np.inf).min(-1)
     rate = np.where(np.isinf(least), 1.0, least) / total
-    return Estimate(mean, nearest_psd(raw), rate, total)
+    return MomentEstimate(mean, nearest_psd(raw), rate, total)
 
 
 def nearest_psd(cov: Float) -> Float:
@@ -151,11 +151,11 @@ def impute(x: Float, mask: Bool, mean: Float, cov: Float) -> Float:
     Returns x with its gaps filled, same shape. It is the conditional mean only if the vectors are
     Gaussian with these moments, else the best linear guess they give.
     """
-    x, mask = checked(x, mask, "impute")
+    x, mask = checked_vectors(x, mask, "impute")
     if mean.shape != (*x.shape[:-2], x.shape[-1]) or cov.shape != (*mean.shape, x.shape[-1]):
         raise SettingError(
             f"impute: vectors {x.shape} need a mean (..., d) and a cov (..., d, d) for each "
-            f"leading index, but {mean.shape} and {cov.shape} came."
+            f"leading index, but got {mean.shape} and {cov.shape}."
         )
     gain, which = _gains(mask, cov)
     centred = np.where(mask, x - mean[..., None, :], 0.0).reshape(-1, x.shape[-1])
@@ -194,13 +194,13 @@ def _gains(mask: Bool, cov: Float) -> tuple[Float3, Int]:
     return gain, which.ravel()
 
 
-def checked(x: Float, mask: Bool, where: str) -> tuple[Float, Bool]:
+def checked_vectors(x: Float, mask: Bool, where: str) -> tuple[Float, Bool]:
     """Return x and mask as arrays of one shape (..., vectors, d), the observed part finite."""
     x, mask = np.asarray(x, dtype=np.float64), np.asarray(mask)
     if mask.shape != x.shape or mask.dtype != np.bool_ or x.ndim < 2 or 0 in x.shape:
         raise FeatureError(
             f"{where}: x must be (..., vectors, d), not empty, and mask the same with True = "
-            f"observed, but {x.shape} and {mask.dtype} {mask.shape} came."
+            f"observed, but got {x.shape} and {mask.dtype} {mask.shape}."
         )
     bad = mask & ~(np.abs(x) <= LARGEST)
     if bad.any():

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from pulse_pyro.arrays import Float, Float3, Float4
+from pulse_pyro._core.arrays import Float, Float3, Float4
 from pulse_pyro.features import Features
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pulse_pyro.arrays import whole
+from pulse_pyro._core.arrays import whole
+from pulse_pyro._core.errors import SettingError
+from pulse_pyro.base import FittedLaw
 from pulse_pyro.calibration.online import OnlineErrors, check_errors, check_size_of_theta
-from pulse_pyro.errors import SettingError
 from pulse_pyro.features import Features
-from pulse_pyro.laws.follow import OnlineLaw
+from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.imputed import Imputed
 from pulse_pyro.policies.streaming import Streaming
@@ -41,29 +42,36 @@ class PulseUCB(Streaming):
     Examples
     --------
     >>> import pulse_pyro as pp
-    >>> history = pp.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> history = pp.envs.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
     >>> law = pp.linear_lags(19).fit(history, seed=0)
-    >>> phi = pp.features_from_terms(["1", "s", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> phi = pp.terms(["1", "s", "w*a"], 2, observed=["s"], missing=["w"])
     >>> policy = PulseUCB(law, phi, pp.constant(1.0))
-    >>> decision = policy.act(history.s[0, 0])  # lags that are not there yet are averaged over
+    >>> decision = policy.act(history.s[0])  # lags that are not there yet are averaged over
     >>> policy.learn(decision, reward=0.3)
     >>> int(policy.state.rounds), len(policy.pending)
     (1, 0)
     """
 
     def __init__(
-        self, law: OnlineLaw, features: Features, radius: Radius, *, ridge: float = 1.0,
-        size: int = 256, seed: int = 0, errors: OnlineErrors | None = None,
+        self,
+        law: FittedLaw,
+        features: Features,
+        radius: Radius,
+        *,
+        ridge: float = 1.0,
+        size: int = 256,
+        seed: int = 0,
+        errors: OnlineErrors | None = None,
         archive: GrowingArchive | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
+        law = as_law(law, "PulseUCB")
         for name, value, kind, hint in (
-            ("law", law, OnlineLaw, "fit it first: law.fit(history, seed=0)"),
             ("features", features, Features, "Features(fn, actions, names)"),
-            ("radius", radius, Radius, "constant(2.0), paper(...) or corrected(...)"),
+            ("radius", radius, Radius, "constant(2.0), gamma_paper(...) or corrected(...)"),
         ):
             if not isinstance(value, kind):
                 raise SettingError(
-                    f"PulseUCB: {name} must be a {kind.__name__}, but {type(value).__name__} came; "
+                    f"PulseUCB: {name} must be a {kind.__name__}, but got {type(value).__name__}; "
                     f"{hint}."
                 )
         draws = whole(size, "PulseUCB: size", 2)

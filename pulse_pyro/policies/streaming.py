@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro.arrays import Float, Float1
-from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors, check_refit
-from pulse_pyro.calibration.sensitivity import Sensitivity
-from pulse_pyro.errors import FeatureError, PulseError, RewardError, SettingError
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2
+from pulse_pyro._core.errors import DataError, FeatureError, PulseError, RewardError, SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw, Follower
+from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors, Sensitivity, check_refit
 from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import FittedLaw
-from pulse_pyro.laws.follow import Follower, OnlineLaw
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies import kernels
-from pulse_pyro.policies.asked import (
-    Open,
-    allowed_mask,
-    error_bound,
-    find_open,
-    finite_reward,
-    full_row,
-    refusal,
-    unknown_error,
-)
 from pulse_pyro.policies.imputed import Scorer
+from pulse_pyro.policies.kernels import NOTHING, Extra
 from pulse_pyro.policies.linear import (
     GREEDY,
     NO_ERROR,
@@ -38,10 +29,219 @@ from pulse_pyro.policies.linear import (
     check_size,
     init,
 )
-from pulse_pyro.policies.pasts import Pasts
-from pulse_pyro.policies.refine import NOTHING, Extra
 from pulse_pyro.radius import CORRECTED, SAMPLED, WEIGHT, Radius, check_dim
-from pulse_pyro.seeds import stream
+
+# What callers hand to a streaming policy, checked, each refusal in a sentence.
+
+
+class PendingDecision(NamedTuple):
+    """A decision that waits for its reward, and the S_t it was made at, (s_dim,).
+
+    unit, row : where a growing archive keeps that S_t; row -1 without one.
+    """
+
+    decision: Decision
+    s: Float1
+    unit: str = ""
+    row: int = -1
+
+
+def allowed_mask(allowed: ArrayLike, arms: int) -> Bool:
+    """Return (1, 1, K) from the arms that may be played."""
+    mask = np.asarray(allowed)
+    if mask.shape != (arms,) or mask.dtype != np.bool_:
+        raise SettingError(
+            f"act: allowed must have {arms} entries True or False, one per arm, but got "
+            f"{allowed!r}."
+        )
+    if not mask.any():
+        raise FeatureError("act: no arm is allowed this round; allow at least one.")
+    return np.array(mask[None, None])
+
+
+def error_bound(error: ArrayLike, arms: int) -> Float1:
+    """Return e_{t,a}, (K,), from a number or one per arm."""
+    values = np.asarray(error, dtype=np.float64)
+    if values.shape not in ((), (arms,)):
+        raise SettingError(f"act: error must be a number or one per arm, it is {values.shape}.")
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise SettingError(f"act: error must be finite and >= 0, but got {error!r}.")
+    return np.array(np.broadcast_to(values, (arms,)))
+
+
+def finite_reward(reward: float, key: int) -> float:
+    """Return the reward as a number."""
+    try:
+        value = np.nan if isinstance(reward, str) else float(reward)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not np.isfinite(value):
+        raise RewardError(
+            f"learn: the reward of decision {key} must be finite, but got {reward!r}; nothing "
+            "was changed, and the decision stays open."
+        )
+    return value
+
+
+def find_open(
+    opened: Mapping[int, PendingDecision], issued: int, decision: Decision | int
+) -> tuple[int, PendingDecision]:
+    """Return the open decision meant by a Decision or its id."""
+    if not isinstance(decision, Decision | int | np.integer):
+        raise RewardError(
+            f"learn: the first argument must be a Decision or its id, but got {decision!r}; "
+            "learn(decision, reward)."
+        )
+    key = decision.id if isinstance(decision, Decision) else int(decision)
+    found = opened.get(key)
+    if found is None:
+        known = 0 <= key < issued
+        why = "its reward was learned or forgotten before" if known else "it was never issued"
+        raise RewardError(
+            f"learn: decision {key} is not open: {why}; nothing was changed. Pass the Decision "
+            "itself or its id, not its action."
+        )
+    kept = found.decision.x
+    mine = decision.x if isinstance(decision, Decision) else kept
+    if mine is not kept and not np.array_equal(mine, kept):
+        raise RewardError(
+            f"learn: decision {key} holds other features than the one issued here; does it "
+            "belong to another policy? Nothing was changed."
+        )
+    return key, found
+
+
+def labelled(values: Any, names: tuple[str, ...], what: str) -> Float:
+    """Return numbers in the order of ``names``; a Series or a dict is read by its labels."""
+    if hasattr(values, "columns"):
+        raise DataError(f"{what} must be one row of {names}; of a frame pass frame.iloc[i].")
+    labels = list(values) if isinstance(values, Mapping) else None
+    if labels is None and hasattr(values, "iloc"):
+        labels = list(values.index)
+    if labels is not None and set(labels) != set(names):
+        raise DataError(f"{what} is labelled {labels}, but {names} are needed.")
+    try:
+        row = values if labels is None else [values[name] for name in names]
+        return np.asarray(row, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise DataError(f"{what} must hold numbers for {names}: {cause}.") from cause
+
+
+def full_row(w: ArrayLike, names: tuple[str, ...], key: int) -> Float2:
+    """Return the revealed W, (1, w_dim)."""
+    try:
+        row = labelled(w, names, f"learn: the W revealed for decision {key}")
+    except DataError as cause:
+        raise DataError(f"{cause} Nothing was changed, and the decision stays open.") from cause
+    row = row.reshape(-1) if row.ndim < 2 else row
+    if row.shape != (len(names),) or not np.isfinite(row).all():
+        raise DataError(
+            f"learn: the W revealed for decision {key} must be {len(names)} finite numbers for "
+            f"{names}, but got {w!r}; nothing was changed, and the decision stays open."
+        )
+    return row[None]
+
+
+def unknown_error(unit: str) -> FeatureError:
+    """Say that no calibration can speak of a round."""
+    return FeatureError(
+        f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: an input of the law is "
+        "not seen, so its calibrated error is not known. Nothing was learned; S_t was taken in, do "
+        "not pass it again. To play such rounds, give the errors a value for them, "
+        "CalibratedErrors(..., unseen=...), or pass error= in the first call."
+    )
+
+
+def refusal(names: tuple[str, ...], x: Float, arms: list[int], unit: str) -> FeatureError:
+    """Say why a round could not be scored."""
+    bad = [(a, j) for a in arms for j in np.flatnonzero(~np.isfinite(x[0, 0, a]))]
+    where = "the scores overflow"
+    if bad:
+        arm, j = bad[0]
+        where = f"feature {names[j]!r} of arm {arm} is {x[0, 0, arm, j]}"
+    return FeatureError(
+        f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: {where}; was all "
+        "of S that the law needs seen, and is fn finite there? Nothing was learned; S_t was "
+        "taken in, do not pass it again. Rounds can be played again once all that the law "
+        "looks back on is seen; observe() takes in S without deciding."
+    )
+
+
+# The past of S of every unit, as much of it as a law needs.
+
+
+class Pasts:
+    """What has been seen of every unit: one follower of its series, or one per arm."""
+
+    def __init__(self, law: FittedLaw, arms: int) -> None:
+        self.law, self.names, self.arms = law, law.schema.s_names, arms
+        self.units: dict[str, list[Follower]] = {}
+
+    def push(self, seen: ArrayLike, unit: str) -> list[Follower]:
+        """Take in S_t, (s_dim,) or (arms, s_dim), and return the unit's follower, or one per arm.
+
+        A labelled pandas Series is read by its labels. What does not fit is refused, and nothing
+        is taken in.
+        """
+        s = self._row(seen)
+        rows = s[None] if s.ndim == 1 else s
+        past = self.units.get(unit)
+        if past is None:
+            past = [self.law.follow() for _ in rows]
+        if len(past) != len(rows):
+            raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
+        for one, row in zip(past, rows, strict=True):
+            one.push(row)
+        self.units[unit] = past
+        return past
+
+    def followed_by(
+        self, law: FittedLaw, archive: GrowingArchive | None
+    ) -> dict[str, list[Follower]]:
+        """Return every unit's past as another law follows it: a law with memory sees it all again.
+
+        A law of other columns, or that looks at something else, is refused.
+        """
+        mine, new = _looks_at(self.law), _looks_at(law)
+        if mine != new:
+            raise SettingError(f"swap_law: the law that plays looks at {mine}, this one at {new}.")
+        units = {}
+        for unit, past in self.units.items():
+            units[unit] = [law.follow() for _ in past]
+            for follower, old in zip(units[unit], past, strict=True):
+                if "rows" in old.state():
+                    follower.restore(old.state())
+                    continue
+                if archive is None:
+                    raise SettingError(
+                        "swap_law: a law with memory needs all of S again; use a GrowingArchive."
+                    )
+                for row in archive.rows(unit):
+                    follower.push(row)
+        return units
+
+    def _row(self, seen: Any) -> Float:
+        wanted, schema = len(self.names), self.law.schema
+        if schema.plain or not (isinstance(seen, Mapping) or hasattr(seen, "iloc")):
+            s = labelled(seen, self.names, "act: s")
+        elif hasattr(seen, "columns"):
+            raise DataError("act: s must be one row, by name; of a frame pass frame.iloc[i].")
+        else:  # categories and clocks are read as they stand in the table
+            s = schema.encode(dict(seen), "act: s")
+        if s.shape not in ((wanted,), (self.arms, wanted)):
+            raise DataError(
+                f"act: s must be ({wanted},) for columns {self.names}, or ({self.arms}, {wanted}) "
+                f"with one context per arm, but its shape is {s.shape}."
+                + ("" if schema.plain else " Pass a dict or Series by the names of the table.")
+            )
+        if np.isinf(s).any():
+            raise DataError(f"act: s holds an infinite value ({s}); use NaN for not seen.")
+        return s
+
+
+def _looks_at(law: FittedLaw) -> tuple[object, ...]:
+    names = law.schema.s_names, law.schema.w_names
+    return (type(law).__name__, *names, law.summary.names, law.summary.memory)
 
 
 class Streaming:
@@ -53,13 +253,17 @@ class Streaming:
     """
 
     def __init__(
-        self, scorer: Scorer, radius: Radius, ridge: float, errors: OnlineErrors | None = None,
+        self,
+        scorer: Scorer,
+        radius: Radius,
+        ridge: float,
+        errors: OnlineErrors | None = None,
         archive: GrowingArchive | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(radius, Radius):
             raise SettingError(
-                f"{type(self).__name__}: radius must be a Radius, but {type(radius).__name__} "
-                "came; constant(2.0), corrected(...), robust(...) or thompson(...)."
+                f"{type(self).__name__}: radius must be a Radius, but got {type(radius).__name__}; "
+                "constant(2.0), corrected(...), robust(...) or thompson(...)."
             )
         if isinstance(errors, SensitiveErrors) and radius.kind != CORRECTED:
             raise SettingError(f"SensitiveErrors need the corrected radius, not {radius!r}.")
@@ -73,7 +277,7 @@ class Streaming:
         self._learn_params = GREEDY.array
         self._learn_params[WEIGHT] = radius.weight
         self._pasts = Pasts(scorer.law, arms)
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, PendingDecision] = {}
         self._issued = 0
         self._arms = list(range(arms))
         self._x = np.empty((1, 1, arms, dim))
@@ -90,7 +294,7 @@ class Streaming:
             )
 
     @property
-    def law(self) -> OnlineLaw:
+    def law(self) -> FittedLaw:
         """The law of W in use."""
         return self.scorer.law
 
@@ -120,15 +324,20 @@ class Streaming:
         )
 
     def act(
-        self, s: ArrayLike, *, unit: str = "", allowed: ArrayLike | None = None,
+        self,
+        s: ArrayLike,
+        *,
+        unit: str = "",
+        allowed: ArrayLike | None = None,
         error: ArrayLike | None = None,
-    ) -> Decision:  # fmt: skip
+    ) -> Decision:
         """Observe S_t and choose.
 
         Parameters
         ----------
         s : (s_dim,) what is seen now, NaN = not seen; or (K, s_dim), one context per arm. A Series
-            or a dict is read by its labels.
+            or a dict is read by its labels, those of the archive's table: categories and clocks
+            are turned into numbers as they were there.
         unit : whose time goes on by one step; pasts of different units are kept apart. A time step
             that was missed counts too: ``observe`` it with NaN.
         allowed : (K,) arms that may be played; all by default.
@@ -152,9 +361,18 @@ class Streaming:
             extra = extra._replace(noise=noise)
         plain = self.radius.plain and extra is self._extra
         kernels.play(
-            x, self._unknown, bound, mask, None if plain else extra, self.radius.kind, self._params,
-            self._state.ridge, *self._state[:5], self._action, self._root,
-        )  # fmt: skip
+            x,
+            self._unknown,
+            bound,
+            mask,
+            None if plain else extra,
+            self.radius.kind,
+            self._params,
+            self._state.ridge,
+            *self._state[:5],
+            self._action,
+            self._root,
+        )
         action = int(self._action[0, 0])
         if action < 0:
             raise refusal(self.scorer.names, x, arms, unit)
@@ -173,7 +391,7 @@ class Streaming:
         scored.flags.writeable = False  # what is learned from is what was scored
         decision = Decision(action, scored, mean[0], width[0], gamma, e, self._issued)
         now = past[0] if len(past) == 1 else past[action]
-        self._open[self._issued] = Open(decision, now.now.copy(), str(unit), row)
+        self._open[self._issued] = PendingDecision(decision, now.now.copy(), str(unit), row)
         self._issued += 1
         return decision
 
@@ -207,10 +425,18 @@ class Streaming:
         self._reward[:], self._error[:] = value, e
         memory = self._memory()
         kernels.play(
-            x.reshape(1, 1, 1, -1), self._reward, self._error, NO_MASK,
-            None if self.radius.plain else memory, GREEDY.kind,
-            self._learn_params, self._state.ridge, *self._state[:5], self._action, self._root,
-        )  # fmt: skip
+            x.reshape(1, 1, 1, -1),
+            self._reward,
+            self._error,
+            NO_MASK,
+            None if self.radius.plain else memory,
+            GREEDY.kind,
+            self._learn_params,
+            self._state.ridge,
+            *self._state[:5],
+            self._action,
+            self._root,
+        )
         del self._open[key]
         if self.archive is not None and w is not None:
             self.archive.reveal(found.unit, found.row, row[0])

@@ -7,15 +7,22 @@ from pulse_pyro.report.calibration import (
     in_domain,
     write_calibration_report,
 )
-from pulse_pyro.report.page import page_html, write_report
+from pulse_pyro.report.law import data_sections, diagnostics_sections, law_sections
+from pulse_pyro.report.page import (
+    Section,
+    figure_svg,
+    page_html,
+    table_html,
+    write_report,
+    write_svg,
+)
 from pulse_pyro.report.policy import policy_sections, radius_parts, radius_sections
-from pulse_pyro.report.provenance import file_hashes, provenance_sections
-from pulse_pyro.report.section import Section
-from pulse_pyro.report.study import data_sections, diagnostics_sections, law_sections
-from pulse_pyro.report.svg import figure_svg
-from pulse_pyro.report.tables import table_html
+from pulse_pyro.report.provenance import provenance_sections
+from pulse_pyro.report.registry import PLOTS, SECTIONS, stage_sections
 
 __all__ = [
+    "PLOTS",
+    "SECTIONS",
     "Section",
     "beyond_domain",
     "calibration_sections",
@@ -23,7 +30,6 @@ __all__ = [
     "data_sections",
     "diagnostics_sections",
     "figure_svg",
-    "file_hashes",
     "in_domain",
     "law_sections",
     "page_html",
@@ -31,7 +37,9 @@ __all__ = [
     "provenance_sections",
     "radius_parts",
     "radius_sections",
+    "stage_sections",
     "table_html",
     "write_calibration_report",
     "write_report",
+    "write_svg",
 ]

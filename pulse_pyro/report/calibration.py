@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro.errors import PulseError
-from pulse_pyro.report.figures import bound_over_contexts, target_panels
-from pulse_pyro.report.page import write_report
+from pulse_pyro._core.errors import PulseError
+from pulse_pyro.report.page import Section, write_report
+from pulse_pyro.report.panels import bound_over_contexts, target_panels
 from pulse_pyro.report.provenance import provenance_sections
-from pulse_pyro.report.section import Section
 
 if TYPE_CHECKING:
     from pulse_pyro.calibration.calibration import Calibration
@@ -28,7 +27,8 @@ def calibration_sections(calibration: Calibration) -> list[Section]:
 
     if not isinstance(calibration, Calibration):
         raise PulseError(
-            f"calibration_sections: a Calibration was expected, {type(calibration).__name__} came; "
+            "calibration_sections: a Calibration was expected, but got "
+            f"{type(calibration).__name__}; "
             "of a CrossFit pass its .calibration."
         )
     return [
@@ -64,9 +64,10 @@ def calibration_verdict(calibration: Calibration) -> str:
     table = calibration.table
     each = "; ".join(
         f"{name}: {mean:.3g} on average, {top:.3g} at worst"
-        for name, mean, top in zip(table.index, table["bound mean"], table["bound sup"],
-                                   strict=True)
-    )  # fmt: skip
+        for name, mean, top in zip(
+            table.index, table["bound mean"], table["bound sup"], strict=True
+        )
+    )
     outside, largest = calibration.outside_share, float(np.sqrt(calibration.bound.max()))
     return (
         f"Calibration: {calibration.verdict}. With probability {100 * calibration.level:.4g}% the "
@@ -102,10 +103,13 @@ def _overview(calibration: Calibration) -> Section:
     failed = [check.text for check in calibration.checks if check.verdict in ("warn", "fail")]
     warning = "\n\nRead the checks first: " + " ".join(failed) if failed else ""
     d = calibration.bound
-    worst = np.max(calibration.error**2, axis=(2, 3))
+    worst = np.max(calibration.error**2, axis=(1, 2))
     inner = worst[calibration.inside & np.isfinite(worst)]
-    found = f"D_t is {inner.mean():.3g} on average in the domain, {inner.max():.3g} at most. " if (
-        len(inner)) else ""  # fmt: skip
+    found = (
+        f"D_t is {inner.mean():.3g} on average in the domain, {inner.max():.3g} at most. "
+        if (len(inner))
+        else ""
+    )
     return Section(
         "Calibration of D_t",
         f"How far the law's expected features (phihat) can be from the true ones (phibar), over "
@@ -116,10 +120,11 @@ def _overview(calibration: Calibration) -> Section:
         f"{found}{calibration.outside_share:.1%} of the held-out contexts lie outside that "
         f"domain; their bound is widened. From {band.rows:,} rows of {band.units:,} units; law "
         f"{calibration.law_id}.{warning}",
-        calibration.table, bound_over_contexts(calibration),
+        calibration.table,
+        bound_over_contexts(calibration),
         f"Half of the contexts have D_t below {np.median(d):.3g}, nine in ten below "
         f"{np.quantile(d, 0.9):.3g}; the right end of a curve is its worst, {d.max():.3g} in all.",
-    )  # fmt: skip
+    )
 
 
 def _targets(calibration: Calibration) -> list[Section]:
@@ -128,14 +133,22 @@ def _targets(calibration: Calibration) -> list[Section]:
     for i, part in enumerate(calibration.parts):
         half = f", half {i + 1}" if len(calibration.parts) > 1 else ""
         one = len(part.band.x_names) == 1
-        across = f"over {part.band.x_names[0]}" if one else (
-            "averaged over groups of contexts with similar expectation, as distance from the law "
-            "(the line at 0)"
-        )  # fmt: skip
-        caution = "" if one else (
-            " Errors that cancel within a group do not show in the picture; the bound counts them "
-            "context by context."
-        )  # fmt: skip
+        across = (
+            f"over {part.band.x_names[0]}"
+            if one
+            else (
+                "averaged over groups of contexts with similar expectation, as distance from "
+                "the law (the line at 0)"
+            )
+        )
+        caution = (
+            ""
+            if one
+            else (
+                " Errors that cancel within a group do not show in the picture; the bound counts "
+                "them context by context."
+            )
+        )
         for j, name in enumerate(part.band.y_names):
             out.append(
                 Section(
@@ -144,17 +157,18 @@ def _targets(calibration: Calibration) -> list[Section]:
                     f"the law's own expectation mu_phat. Below: the bound on the law's error, r(s) "
                     f"plus the difference |mu_p0 - mu_phat|. {part.band.made[j].capitalize()}."
                     f"{caution}",
-                    None, target_panels(calibration, j, i),
+                    None,
+                    target_panels(calibration, j, i),
                     "Where the dashed line leaves the band the law is off; the height of the "
                     "stacked areas is what the policy must allow for.",
                 )
-            )  # fmt: skip
+            )
     return out
 
 
 def _halving(calibration: Calibration) -> Section:
     from pulse_pyro.calibration.halving import halving_table, halvings
-    from pulse_pyro.calibration.references import references
+    from pulse_pyro.calibration.reference_values import references
 
     found = halvings(calibration)
     return Section(

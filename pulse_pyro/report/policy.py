@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro.arrays import Float2
-from pulse_pyro.errors import SettingError
-from pulse_pyro.plots import axis, gamma_split
-from pulse_pyro.report.panels import WIDTH
-from pulse_pyro.report.policy_figures import actions_over_time, learning_curves, regret_panels
-from pulse_pyro.report.section import Section
+from pulse_pyro._core.arrays import Float2
+from pulse_pyro._core.errors import SettingError
+from pulse_pyro.report.page import Section
+from pulse_pyro.report.panels import WIDTH, actions_over_time, learning_curves, regret_panels
+from pulse_pyro.report.plots import axis, gamma_split
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-    from pulse_pyro.simulation.run import Agent, Run
+    from pulse_pyro.envs.simulation import Agent, Run
 
 
 def radius_parts(agent: Agent, run: Run) -> Float2:
@@ -50,13 +49,19 @@ def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Sect
     end = parts[-1]
     total = float(end.sum())
     ridge, noise, imputation = (float(piece) / total for piece in end)
-    away = "" if outside is None else (
-        f" {outside:.1%} of the online contexts lie outside the calibrated domain."
-    )  # fmt: skip
-    longer = "more history would help more than more rounds" if imputation > noise else (
-        "the noise of the rewards counts for more than the law's error: more history would help "
-        "little"
-    )  # fmt: skip
+    away = (
+        ""
+        if outside is None
+        else (f" {outside:.1%} of the online contexts lie outside the calibrated domain.")
+    )
+    longer = (
+        "more history would help more than more rounds"
+        if imputation > noise
+        else (
+            "the noise of the rewards counts for more than the law's error: more history would "
+            "help little"
+        )
+    )
     return [
         Section(
             "Radius",
@@ -65,10 +70,11 @@ def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Sect
             "imputation error that D_t bounds, summed over rounds. After "
             f"{len(parts):,} rounds it is {total:.3g}: ridge {ridge:.0%}, noise {noise:.0%}, "
             f"imputation {imputation:.0%}.{away}",
-            None, gamma_split(parts, axis(None, WIDTH, 3.6)),
+            None,
+            gamma_split(parts, axis(None, WIDTH, 3.6)),
             f"Imputation makes {imputation:.0%} of the radius at the end, so {longer}.",
         )
-    ]  # fmt: skip
+    ]
 
 
 def policy_sections(run: Run, about: str = "") -> list[Section]:
@@ -90,7 +96,8 @@ def policy_sections(run: Run, about: str = "") -> list[Section]:
             f"their difference is, on average, the information gap ({gap:.3g} here), which none of "
             f"them can avoid; for one that sees W it is not.{best}"
             + (f"\n\n{about}" if about else ""),
-            table, regret_panels(run),
+            table,
+            regret_panels(run),
             "Lower is better, and a curve that flattens has learned; the lower panel is for "
             "policies that see only S, and means little for one that sees W and follows it.",
         ),
@@ -98,17 +105,19 @@ def policy_sections(run: Run, about: str = "") -> list[Section]:
             "Learning curve",
             "What a round costs on average, against the best action given S alone, as rounds go "
             "by.",
-            None, learning_curves(run),
+            None,
+            learning_curves(run),
             "A curve that falls is learning; near zero it has found the best action that S allows.",
         ),
         Section(
             "Actions",
             "Which share of the runs played each action, over time.",
-            None, actions_over_time(run),
+            None,
+            actions_over_time(run),
             "Early exploration shows as shares that move; they settle when an agent has learned, "
             "at what the contexts call for.",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _doubt(table: DataFrame, played: Series) -> str:

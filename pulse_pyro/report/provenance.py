@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 
-from pulse_pyro.errors import BundleError
-from pulse_pyro.report.section import Section
+from pulse_pyro._core.errors import BundleError
+from pulse_pyro.report.page import Section
 
 PACKAGES = ("pulse-pyro", "torch", "pyro-ppl", "numpy", "scipy", "numba", "pandas", "matplotlib")
-
-
-def file_hashes(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return file name -> SHA-256; a folder counts as the files in it, as folder/file."""
-    out: dict[str, str] = {}
-    for path in map(Path, paths):
-        if path.is_dir():
-            inner = sorted(p for p in path.iterdir() if p.is_file())
-            out |= {f"{path.name}/{p.name}": _sha256(p) for p in inner}
-        else:
-            out[path.name] = _sha256(path)
-    return out
 
 
 def versions() -> list[tuple[str, str]]:
@@ -32,15 +18,18 @@ def versions() -> list[tuple[str, str]]:
 
 
 def provenance_sections(
-    law_ids: Mapping[str, str], *, seed: int, hashes: Mapping[str, str] | None = None,
+    law_ids: Mapping[str, str],
+    *,
+    seed: int,
+    hashes: Mapping[str, str] | None = None,
     date: str = "",
-) -> list[Section]:  # fmt: skip
+) -> list[Section]:
     """Return seed, versions, law and files; refuse parts that speak of different laws.
 
     Parameters
     ----------
-    law_ids : what -> law_id, e.g. {"law": fitted.law_id, "calibration": calibration.law_id}.
-    seed : of the study. hashes : see :func:`file_hashes`.
+    law_ids : what -> law_id, e.g. {"law": fitted.id, "calibration": calibration.law_id}.
+    seed : of the study. hashes : file name -> SHA-256, the names as they are to be shown.
     date : shown as it comes, and only if given: without it two runs write the same page.
     """
     import pandas as pd
@@ -63,12 +52,3 @@ def provenance_sections(
             more=(("The files, and a fingerprint of each.", files),) if len(files) else (),
         )
     ]
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as cause:
-        raise BundleError(
-            f"report: {path} cannot be read for its fingerprint: {cause.strerror or cause}."
-        ) from cause

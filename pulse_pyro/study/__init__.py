@@ -1,1 +1,17 @@
-"""A study in a file: which data, which law, which features, what is at stake."""
+"""A study in a file: read it, check it, run its stages, report; the demo is one."""
+
+from pulse_pyro._core.namespace import lazy_names
+
+_HOMES = {
+    "file": "read_study",
+    "new": "new_study",
+    "check": "StudyCheck check_study",
+    "fit": "fit_study",
+    "diagnose": "diagnose_study",
+    "calibrate": "calibrate_study",
+    "simulate": "simulate_study",
+    "report": "StudyReport report_study",
+    "run": "StudyRun run_study",
+    "plan": "plan_study",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

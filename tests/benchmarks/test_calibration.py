@@ -3,19 +3,19 @@
 import numpy as np
 
 import pulse_pyro as pp
-from pulse_pyro.bands.bootstrap import multiplier_sup
+from pulse_pyro.bands.critical import multiplier_sup
 from tests.benchmarks.timing import best_of
 
-METHOD = pp.BandMethod(grid=50, draws=1000)
+METHOD = pp.bands.BandMethod(grid=50, draws=1000)
 
 
 def archive(units):
-    world = pp.main_nonlinear()
+    world = pp.envs.main_nonlinear()
     made = world.archive(2 * units, 52, rng=pp.stream(0, "bench", units))
     fit, held_out = made.split(seed=0)
     law = pp.linear_lags(pp.Window(3, np.mean)).fit(fit, seed=0)
     rows = held_out.rows(law.summary)
-    sample = pp.Sample(rows.x, rows.w, rows.unit, rows.x_names, ("w",))
+    sample = pp.bands.Sample(rows.x, rows.w, rows.unit, rows.x_names, ("w",))
     return law, held_out, world.features, sample
 
 
@@ -23,7 +23,7 @@ def cost(units):
     law, held_out, features, sample = archive(units)
     return best_of(
         5 if units < 5_000 else 2,
-        band=lambda: pp.make_band(sample, METHOD, 0.95, pp.stream(0, "b")),
+        band=lambda: pp.bands.make_band(sample, METHOD, 0.95, pp.stream(0, "b")),
         calibrate=lambda: pp.calibrate(law, held_out, features, seed=0, band=METHOD),
         default=lambda: pp.calibrate(law, held_out, features, seed=0),
     )
@@ -43,17 +43,19 @@ def test_drawing_through_the_correlation_beats_explicit_weights():
     psi = np.random.default_rng(0).standard_normal((len(sample.x), 50))
     found = best_of(
         3,
-        quick=lambda: pp.make_band(sample, METHOD, 0.95, pp.stream(0, "b")),
+        quick=lambda: pp.bands.make_band(sample, METHOD, 0.95, pp.stream(0, "b")),
         slow=lambda: multiplier_sup(psi, 1000, np.random.default_rng(0)),
     )
     quick, slow = found["quick"], found["slow"]
-    print(f"\nwhole band {1e3 * quick:.1f} ms; explicit weights alone {1e3 * slow:.0f} ms: "
-          f"{slow / quick:.1f}x")  # fmt: skip
+    print(
+        f"\nwhole band {1e3 * quick:.1f} ms; explicit weights alone {1e3 * slow:.0f} ms: "
+        f"{slow / quick:.1f}x"
+    )
     assert slow > quick
 
 
 def test_linear_band():
-    world = pp.w_times_action()
+    world = pp.envs.w_times_action()
     made = world.archive(400, 70, rng=pp.stream(0, "bench"))
     fit, held_out = made.split(seed=0)
     law = pp.linear_lags(19).fit(fit, seed=0)

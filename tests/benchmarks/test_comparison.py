@@ -4,10 +4,11 @@ from time import perf_counter
 
 import numpy as np
 
-from pulse_pyro.experiments.comparison import LINEAR
-from pulse_pyro.seeds import stream
-from pulse_pyro.simulation.agents import oful_full, oful_paper, pulse
-from pulse_pyro.simulation.run import simulate
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.envs.agents import oful_full, oful_paper, pulse
+from pulse_pyro.envs.simulation import simulate
+from pulse_pyro.paper.comparison import LINEAR
+from tests.helpers import draws_at, mean_at
 
 RUNS, NAIVE_RUNS, DRAWS, ALPHA = 30, 2, 30, 2.0
 SETTING = LINEAR.settings[0]
@@ -17,9 +18,9 @@ class Predictor:
     """One draw of W at a time, from a law that is linear in the mean of the last three S."""
 
     def __init__(self, law, rng):
-        at = law.mean(np.array([np.zeros((3, 1)), np.ones((3, 1))]))[:, -1, 0]
+        at = mean_at(law, np.array([np.zeros((3, 1)), np.ones((3, 1))]))[:, -1, 0]
         self.intercept, self.slope = at[0], at[1] - at[0]
-        self.sd = law.sample(np.zeros((1, 3, 1)), 1000, rng=rng)[:, 0, -1].std()
+        self.sd = draws_at(law, np.zeros((1, 3, 1)), 1000, rng=rng)[:, 0, -1].std()
         self.rng = rng
 
     def draw(self, history):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from pulse_pyro._pyro.inference import Exact
-from pulse_pyro.history import History
-from pulse_pyro.laws.data import FitData
+from pulse_pyro.data.history import History
+from pulse_pyro.laws.law import FitData
 from pulse_pyro.laws.linear import linear_lags
 from tests.benchmarks.timing import best_of
 
@@ -21,7 +21,7 @@ def archive():
     x = LAW.summary(s)
     w = np.nan_to_num(x) @ rng.standard_normal((LAGS, 1)) + 0.1 * rng.standard_normal(s.shape)
     names = tuple(f"u{i}" for i in range(UNITS))
-    return History(s, w, np.ones(s.shape[:2], bool), names, ("s",), ("w",))
+    return History.from_arrays(s, w, units=names, s_names=("s",), w_names=("w",))
 
 
 HISTORY = archive()

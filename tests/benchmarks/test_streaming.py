@@ -4,10 +4,11 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from pulse_pyro.environments.arma import w_times_action
+from pulse_pyro.envs.arma import w_times_action
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.policies.pulse import PulseUCB
 from pulse_pyro.radius import constant
+from tests.helpers import mean_at
 
 ROUNDS, REPEATS, ALPHA = 3000, 5, 2.0
 
@@ -29,7 +30,7 @@ def shell(world, law):
 def bare(world, law):
     """The same, with Phi = (1, S, W, W a), 19 lags and two arms written into the loop."""
     basis = np.concatenate([np.zeros((1, 19)), np.eye(19)])[:, ::-1]
-    at = law.mean(basis[..., None])[:, -1, 0]
+    at = mean_at(law, basis[..., None])[:, -1, 0]
     intercept, slope = at[0], at[1:] - at[0]
     inverse, theta, x = np.eye(4), np.zeros(4), np.ones((2, 4))
     past = world.s[0, world.lead - 1 : world.lead - 20 : -1, 0].copy()

@@ -27,18 +27,17 @@ from scipy.special import expit, ndtr
 from threadpoolctl import threadpool_limits
 
 import pulse_pyro as pp
-from pulse_pyro.cases import beijing
-from pulse_pyro.demo import results, run_demo
-from pulse_pyro.environments.replay import by_time
-from pulse_pyro.experiments import EXPERIMENTS
-from pulse_pyro.experiments.runner import run_experiments
-from pulse_pyro.offpolicy.estimators import direct
-from pulse_pyro.offpolicy.policies import always, greedy, uniform
+from pulse_pyro._core.parallel import Local
+from pulse_pyro.envs.replay import by_time
+from pulse_pyro.offpolicy.estimators import always, direct, greedy, uniform
 from pulse_pyro.offpolicy.value import difference
-from pulse_pyro.parallel import Local
-from pulse_pyro.real_data import run_cases
-from tests import beijing_files
+from pulse_pyro.paper import beijing
+from pulse_pyro.paper.compare import Imputer, PlayRule
+from pulse_pyro.paper.real import run_cases
+from pulse_pyro.paper.runner import run_experiments
+from pulse_pyro.study.demo import results, run_demo
 from tests.golden.store import HOME, machine, packed, same_machine, write
+from tests.paper.helpers import beijing_folder
 
 MODELS = Path(__file__).parents[2] / "models"
 LEFT_OUT = {"seconds", "fit_seconds", "law_id", "truth_id"}
@@ -71,17 +70,19 @@ def demo() -> Found:  # slower than 10 s while loops are compiled
 
 
 def reproduce(name: str) -> Found:  # masking: slower than 10 s
-    return flat(run_experiments([EXPERIMENTS[name]], runs=4, seed=0)[0].to_json(), name)
+    return flat(run_experiments([name], runs=4, seed=0)[0].to_json(), name)
 
 
 def study() -> Found:  # slower than 10 s
     stages = {
-        "fit": "fit.json", "diagnose": "diagnostics.json", "calibrate": "calibration.json",
+        "fit": "fit.json",
+        "diagnose": "diagnostics.json",
+        "calibrate": "calibration.json",
         "simulate": "run.json",
-    }  # fmt: skip
+    }
     out: Found = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = pp.new_study(Path(folder) / "mystudy")
+        path = pp.study.new_study(Path(folder) / "mystudy")
         pp.run_study(path)
         for stage, file in stages.items():
             home = path.parent / "results" / stage
@@ -99,17 +100,17 @@ def study() -> Found:  # slower than 10 s
 def real() -> Found:
     short = pp.Lags(2)
     quick = {
-        "IMPUTERS": (pp.Imputer("linear", pp.linear_lags(short), adaptive=True),),
+        "IMPUTERS": (Imputer("linear", pp.linear_lags(short), adaptive=True),),
         "PAST": short,
         "WAYS": {
-            beijing.MAIN: pp.Way(pp.constant(0.25)),
-            "late": pp.Way(pp.constant(0.25), by_time),
+            beijing.MAIN: PlayRule(pp.constant(0.25)),
+            "late": PlayRule(pp.constant(0.25), by_time),
         },
     }
     with tempfile.TemporaryDirectory() as folder, patch.multiple(beijing, **quick):
         home = Path(folder) / "beijing_multisite"
         home.mkdir()
-        beijing_files.folder(home)
+        beijing_folder(home)
         case = run_cases(["beijing"], folder, runs=2, seed=0, engine=Local())[0]
     return flat(case.to_json(), "beijing")
 
@@ -123,6 +124,11 @@ def series(units: int, length: int, columns: int, seed: int) -> np.ndarray:
     return lfilter([1.0], [1.0, -0.6], noise, axis=1)
 
 
+def on_grid(rows: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Rows (..., batch * time, dim) as (..., batch, time, dim) of s (batch, time, s_dim)."""
+    return rows.reshape(*rows.shape[:-2], *s.shape[:2], rows.shape[-1])
+
+
 def gappy(s: np.ndarray) -> np.ndarray:
     return np.where(pp.stream(0, "golden", "gaps").random(s.shape) < 0.3, np.nan, s)
 
@@ -132,7 +138,7 @@ def history(s: np.ndarray, w: np.ndarray, name: str = "u") -> pp.History:
     s_names, w_names = (
         tuple(f"{n}{j}" for j in range(v.shape[2])) for n, v in (("s", s), ("w", w))
     )
-    return pp.History(s, w, np.ones(s.shape[:2], bool), units, s_names, w_names)
+    return pp.History.from_arrays(s, w, units=units, s_names=s_names, w_names=w_names)
 
 
 def lines(s: np.ndarray, seed: int) -> np.ndarray:
@@ -161,7 +167,7 @@ def own_model(x, w=None):
 OWN = pp.Law(own_model, pp.Lags(2), "own", unseen="conditioned on")
 LAWS = {  # law, engine, how W follows from S, columns of S
     "linear_exact": (pp.linear_lags(2), pp.Exact(200), lines, 2),
-    "linear_flat": (pp.linear_lags(2, prior=pp.Flat()), pp.Exact(200), lines, 2),
+    "linear_flat": (pp.linear_lags(2, prior=pp.laws.Flat()), pp.Exact(200), lines, 2),
     "linear_laplace": (pp.linear_lags(2), pp.Laplace(200), lines, 2),
     "linear_svi": (pp.linear_lags(2), pp.Svi(200, steps=200), lines, 2),
     "linear_nuts": (pp.linear_lags(2), pp.Nuts(100, warmup=50), lines, 2),
@@ -169,40 +175,53 @@ LAWS = {  # law, engine, how W follows from S, columns of S
     "gaussian_process": (pp.gaussian_process(2), pp.Laplace(200), curves, 1),
     "gaussian_process_sum": (pp.gaussian_process(2, basis=8), pp.Laplace(200), lines, 2),
     "neural_density": (
-        pp.neural_density(2, components=2, width=16), pp.Ensemble(2, steps=150), lines, 2),
+        pp.neural_density(2, components=2, width=16),
+        pp.Ensemble(2, steps=150),
+        lines,
+        2,
+    ),
     "neural_masked": (
-        pp.neural_density(2, components=2, width=16, masking=0.5), pp.Ensemble(2, steps=150),
-        curves, 1),
+        pp.neural_density(2, components=2, width=16, masking=0.5),
+        pp.Ensemble(2, steps=150),
+        curves,
+        1,
+    ),
     "state_space": (pp.state_space(2, ar=1), None, lines, 2),
     "state_space_arma": (pp.state_space(2, ar=1, ma=1), None, curves, 1),
     "own_laplace": (OWN, pp.Laplace(200), lines, 2),
     "own_svi": (OWN, pp.Svi(200, steps=200), lines, 2),
-}  # fmt: skip
+}
 
 
 @cache
-def fitted(name: str) -> pp.FittedLaw:
+def fitted(name: str) -> pp.laws.PosteriorLaw:
     law, engine, follows, columns = LAWS[name]
     s = series(20, 25, columns, 0)
     return law.fit(history(s, follows(s, 0)), engine, seed=0)
 
 
-def answers(law: pp.FittedLaw, s: np.ndarray, w: np.ndarray) -> Found:
+def answers(law: pp.laws.PosteriorLaw, s: np.ndarray, w: np.ndarray) -> Found:
     """Draws, and what the law says of units it has not seen, whole and with gaps."""
     out: Found = {f"draws.{site}": value for site, value in law.draws.items()}
     out |= flat(dict(law.record.quality), "quality")
     for name, seen in (("whole", s), ("gaps", gappy(s))):
-        out[f"{name}.mean"] = law.mean(seen)
-        out[f"{name}.mean_draws"] = law.mean_draws(seen, 20, rng=pp.stream(0, "mean_draws"))
-        out[f"{name}.sample"] = law.sample(seen, 20, rng=pp.stream(0, "sample"))
-        out[f"{name}.log_density"] = law.log_density(seen, w, draws=50)
+        out[f"{name}.mean"] = on_grid(law(seen).mean(), seen)
+        out[f"{name}.mean_draws"] = on_grid(
+            law(seen).mean_draws(20, rng=pp.stream(0, "mean_draws")), seen
+        )
+        out[f"{name}.sample"] = on_grid(law(seen).draws(20, rng=pp.stream(0, "sample")), seen)
+        out[f"{name}.log_density"] = on_grid(
+            law(seen).log_density(w.reshape(-1, w.shape[-1]), draws=50)[:, None], seen
+        )[..., 0]
         follower, online = law.follow(), []
         for row in seen[0]:
             follower.push(row)
-            online.append(follower.mean())
+            online.append(follower.conditional.mean()[0])
         out[f"{name}.online"] = np.stack(online)
-        if hasattr(law, "variance"):
-            out[f"{name}.variance"] = law.variance(seen)
+        if isinstance(law, pp.laws.FilteredLaw):
+            out[f"{name}.variance"] = on_grid(
+                np.diagonal(law(seen).covariance(), axis1=1, axis2=2), seen
+            )
     return out
 
 
@@ -249,20 +268,20 @@ def bundles() -> Found:
     for name in ("linear_exact", "gaussian_process", "neural_masked", "state_space", "own_laplace"):
         s = series(2, 10, LAWS[name][3], 4)
         with tempfile.TemporaryDirectory() as folder:
-            path = pp.save_law(fitted(name), Path(folder) / "law")
-            law = pp.load_law(path, model=OWN if name.startswith("own") else None)
-        out[f"{name}.mean"] = law.mean(gappy(s))
-        out[f"{name}.sample"] = law.sample(gappy(s), 20, rng=pp.stream(0, "sample"))
+            path = pp.save(fitted(name), Path(folder) / "law")
+            law = pp.load(path, law=OWN if name.startswith("own") else None)
+        out[f"{name}.mean"] = on_grid(law(gappy(s)).mean(), s)
+        out[f"{name}.sample"] = on_grid(law(gappy(s)).draws(20, rng=pp.stream(0, "sample")), s)
     return out
 
 
-WORLD = pp.w_times_action()  # W is linear in 19 lags of S, and decides which arm is best
+WORLD = pp.envs.w_times_action()  # W is linear in 19 lags of S, and decides which arm is best
 PHI = WORLD.features
 RADIUS = pp.corrected(sigma=0.2, theta_bound=1.1)
 
 
 @cache
-def lagged() -> tuple[pp.History, pp.History, pp.FittedLaw, pp.Calibration]:
+def lagged() -> tuple[pp.History, pp.History, pp.laws.PosteriorLaw, pp.Calibration]:
     """An archive in two halves, a law fitted on the first, its calibration on the other."""
     own, held_out = WORLD.archive(60, 45, rng=pp.stream(0, "archive")).split(seed=0)
     law = pp.linear_lags(19).fit(own, seed=0)
@@ -272,11 +291,11 @@ def lagged() -> tuple[pp.History, pp.History, pp.FittedLaw, pp.Calibration]:
 def policies() -> Found:  # slower than 10 s while loops are compiled
     """Policies that were saved after 50 rounds and go on for 200: actions, bounds, theta."""
     own, _, law, calibration = lagged()
-    errors = pp.CalibratedErrors(calibration, theta_bound=1.1)
+    errors = pp.calibration.CalibratedErrors(calibration, theta_bound=1.1)
     few = own.take(range(2))
     unsure = pp.linear_lags(19).fit(few, seed=0)
     budget = calibration.budget(rounds=250, theta_bound=1.1)
-    robust = pp.robust(sigma=0.2, budget=budget, dim=4, theta_bound=1.1)
+    robust = pp.policies.robust(sigma=0.2, budget=budget, dim=4, theta_bound=1.1)
     exponential = pp.Features(
         lambda s, w, a: np.column_stack([np.ones(len(w)), a * np.exp(w[:, 0])]), 2, ("1", "e")
     )
@@ -286,7 +305,7 @@ def policies() -> Found:  # slower than 10 s while loops are compiled
         "robust": lambda: pp.PulseUCB(law, PHI, robust),
         "thompson": lambda: pp.PulseUCB(law, PHI, pp.thompson(0.2)),
         "monte_carlo": lambda: pp.PulseUCB(law, exponential, pp.constant(1.0), size=16),
-        "adaptive": lambda: pp.AdaptivePulseUCB(unsure, PHI, pp.constant(2.0), few.s),
+        "adaptive": lambda: pp.AdaptivePulseUCB(unsure, PHI, pp.constant(2.0), few),
         "growing": lambda: pp.PulseUCB(
             unsure, PHI, pp.constant(2.0), archive=pp.GrowingArchive(few, unsure, every=50)
         ),
@@ -301,8 +320,8 @@ def policies() -> Found:  # slower than 10 s while loops are compiled
         for t in range(250):
             if t == 50:
                 with tempfile.TemporaryDirectory() as folder:
-                    path = pp.save_policy(policy, Path(folder) / "policy")
-                    policy = pp.load_policy(path, make_policy())
+                    path = pp.save(policy, Path(folder) / "policy")
+                    policy = pp.load(path, features=exponential if name == "monte_carlo" else PHI)
             decisions.append(policy.act(online.s[0, online.lead + t]))
             late = {"w": online.w[0, t]} if name == "growing" else {}
             action = decisions[-1].action
@@ -323,33 +342,36 @@ def calibrated(found: pp.Calibration, s: np.ndarray) -> Found:
     far = np.concatenate([s, s[:1] + 1.0, gappy(s[:1])])
     out = flat(found.table, "table") | flat(found.checks_table, "checks")
     out |= {
-        "why": found.why, "bound": found.bound, "noise_sd": np.stack(found.noise_sd),
-        "error_at": found.error_at(far), "inside_at": found.inside_at(far),
+        "why": found.why,
+        "bound": found.bound,
+        "noise_sd": np.stack(found.noise_sd),
+        "error_at": found.error_at(far),
+        "inside_at": found.inside_at(far),
         "reward_error": found.reward_error(far, theta_bound=1.1),
         "budget": found.budget(rounds=100),
-    }  # fmt: skip
+    }
     return out
 
 
 def calibrate_curve(units: int, band: str) -> Found:
     """One input: 625 rows or 2,250."""
-    nonlinear = pp.main_nonlinear()
+    nonlinear = pp.envs.main_nonlinear()
     archive = nonlinear.archive(units, 27, rng=pp.stream(0, "archive"))
     own, held_out = archive.split(seed=0)
     law = pp.linear_lags(pp.Window(3, np.mean)).fit(own, seed=0)
     found = pp.calibrate(law, held_out, nonlinear.features, seed=0, band=band)
-    return calibrated(found, nonlinear.archive(3, 27, rng=pp.stream(1, "archive")).s)
+    return calibrated(found, nonlinear.archive(3, 27, rng=pp.stream(1, "archive")).grid.s)
 
 
 def calibrate_linear() -> Found:
-    return calibrated(lagged()[3], WORLD.archive(3, 45, rng=pp.stream(1, "archive")).s)
+    return calibrated(lagged()[3], WORLD.archive(3, 45, rng=pp.stream(1, "archive")).grid.s)
 
 
 def calibrate_additive() -> Found:
     s, later = series(40, 25, 1, 5), series(3, 15, 1, 6)
     own, held_out = history(s, curves(s, 5)).split(seed=0)
     law = pp.gaussian_process(2, basis=6).fit(own, pp.Laplace(100), seed=0)
-    phi = pp.features_from_terms(["1", "s0", "w0", "w0*a"], 2, observed=["s0"], missing=["w0"])
+    phi = pp.terms(["1", "s0", "w0", "w0*a"], 2, observed=["s0"], missing=["w0"])
     return calibrated(pp.calibrate(law, held_out, phi, seed=0, band="additive"), later)
 
 
@@ -359,9 +381,9 @@ def calibrate_modes() -> Found:
     archive = history(s, lines(s, 7))
     law = pp.linear_lags(2).fit(archive, seed=0)
     terms = ["1", "w0", "w1*a"]
-    phi = pp.features_from_terms(terms, 2, observed=["s0", "s1"], missing=["w0", "w1"])
-    whole = calibrated(pp.calibrate_all(law, archive, phi, seed=0), later)
-    cross = pp.calibrate_crossfit(pp.linear_lags(2), archive, phi, seed=0).calibration
+    phi = pp.terms(terms, 2, observed=["s0", "s1"], missing=["w0", "w1"])
+    whole = calibrated(pp.calibration.calibrate_all(law, archive, phi, seed=0), later)
+    cross = pp.calibration.calibrate_crossfit(pp.linear_lags(2), archive, phi, seed=0).calibration
     return flat(whole, "all") | flat(calibrated(cross, later), "crossfit")
 
 
@@ -369,7 +391,11 @@ def diagnose() -> Found:
     own, held_out, law, _ = lagged()
     found = pp.diagnose(law, held_out, archive=own, seed=0)
     tables = flat(found.table, "table") | flat(found.scores, "scores")
-    return tables | {"pit": found.evidence.pit, "mean": found.evidence.mean}
+    about = found.evidence
+    rows = {"pit": np.full(held_out.w.shape, np.nan), "mean": np.full(held_out.w.shape, np.nan)}
+    for name, values in rows.items():
+        values[about.row] = getattr(about, name)
+    return tables | {name: held_out.on_grid(values) for name, values in rows.items()}
 
 
 def sbc() -> Found:
@@ -395,15 +421,18 @@ def offpolicy() -> Found:
     x, person = rng.standard_normal((2000, 1)), np.repeat(np.arange(40), 50)
     sent = rng.integers(0, 2, 2000)
     reward = sent * x[:, 0] + rng.standard_normal(2000) + rng.standard_normal(40)[person]
-    log = pp.Logged(x, sent, reward, np.full(2000, 0.5), person, actions=2)
-    q = pp.outcome_model(log, folds=5, seed=0)
+    log = pp.offpolicy.Logged(x, sent, reward, np.full(2000, 0.5), person, actions=2)
+    q = pp.offpolicy.outcome_model(log, folds=5, seed=0)
     out: Found = {"q": q}
     for name, plan in (("greedy", greedy(q)), ("always", always(log, 1)), ("even", uniform(log))):
         values = {
-            "replay": pp.replay_value(log, plan, seed=0), "ips": pp.ips(log, plan),
-            "clipped": pp.ips(log, plan, clip=1.5), "snips": pp.snips(log, plan),
-            "direct": direct(log, plan, q), "robust": pp.doubly_robust(log, plan, q),
-        }  # fmt: skip
+            "replay": pp.offpolicy.replay_value(log, plan, seed=0),
+            "ips": pp.offpolicy.ips(log, plan),
+            "clipped": pp.offpolicy.ips(log, plan, clip=1.5),
+            "snips": pp.offpolicy.snips(log, plan),
+            "direct": direct(log, plan, q),
+            "robust": pp.offpolicy.doubly_robust(log, plan, q),
+        }
         values["gain"] = difference(values["robust"], values["ips"])
         for kind, value in values.items():
             out |= flat(value.to_json(), f"{name}.{kind}")
@@ -412,7 +441,7 @@ def offpolicy() -> Found:
 
 def plan() -> Found:
     archive = WORLD.archive(60, 45, rng=pp.stream(0, "archive"))
-    stakes = pp.Stakes(horizon=10_000, sigma=0.2, theta_bound=1.1)
+    stakes = pp.calibration.Stakes(horizon=10_000, sigma=0.2, theta_bound=1.1)
     found = pp.plan(archive, pp.linear_lags(19), PHI, stakes=stakes, orderings=2, seed=0)
     return flat(found.to_json(), "plan") | flat(found.table, "table")
 
@@ -423,24 +452,36 @@ def simulate() -> Found:
     archives = [own.take(range(2 * r, 2 * r + 2)) for r in range(3)]
     unsure = [pp.linear_lags(19).fit(few, seed=0) for few in archives]
     error = calibration.reward_error(world.s, theta_bound=1.1)[:, world.lead :]
-    robust = pp.robust(sigma=0.2, budget=20.0, dim=4, theta_bound=1.1)
+    robust = pp.policies.robust(sigma=0.2, budget=20.0, dim=4, theta_bound=1.1)
     agents = [
-        pp.pulse(world, law), pp.pulse(world, unsure, name="pulse_few"),
-        pp.pulse(world, law, name="calibrated", radius=RADIUS.refined(), error=error),
-        pp.pulse(world, law, name="thompson", radius=pp.thompson(0.2)),
-        pp.pulse(world, law, name="robust", radius=robust),
-        pp.pulse(world, law, name="robust_told", radius=robust, error=error),
-        pp.pulse_adaptive(world, unsure), pp.post_serving(world, pp.pulse(world, law)),
-        pp.pulse_refit(world, pp.linear_lags(19), archives, every=100),
-        pp.oful(world), pp.oful_lags(world, law.summary), pp.oful_paper(world),
-        pp.oful_full(world), pp.clbbf_agent(world), pp.clbbf_paper_agent(world),
-        pp.clbbf_warm_agent(world, archives), pp.larl_agent(world),
-        pp.larl_agent(world, context=True), pp.cond_oracle(world),
-    ]  # fmt: skip
+        pp.envs.pulse(world, law),
+        pp.envs.pulse(world, unsure, name="pulse_few"),
+        pp.envs.pulse(world, law, name="calibrated", radius=RADIUS.refined(), error=error),
+        pp.envs.pulse(world, law, name="thompson", radius=pp.thompson(0.2)),
+        pp.envs.pulse(world, law, name="robust", radius=robust),
+        pp.envs.pulse(world, law, name="robust_told", radius=robust, error=error),
+        pp.envs.pulse_adaptive(world, unsure),
+        pp.envs.post_serving(world, pp.envs.pulse(world, law)),
+        pp.envs.pulse_refit(world, pp.linear_lags(19), archives, every=100),
+        pp.envs.oful(world),
+        pp.envs.oful_lags(world, law.summary),
+        pp.envs.oful_paper(world),
+        pp.envs.oful_full(world),
+        pp.envs.clbbf_agent(world),
+        pp.envs.clbbf_paper_agent(world),
+        pp.envs.clbbf_warm_agent(world, archives),
+        pp.envs.larl_agent(world),
+        pp.envs.larl_agent(world, context=True),
+        pp.envs.cond_oracle(world),
+    ]
     out: Found = {}
-    latent = pp.latent_ar()
+    latent = pp.envs.latent_ar()
     other = latent.world(3, 300, rng=pp.stream(0, "latent"))
-    filtering = [pp.kalman_agent(other, latent), pp.larl_agent(other), pp.oful(other)]
+    filtering = [
+        pp.envs.kalman_agent(other, latent),
+        pp.envs.larl_agent(other),
+        pp.envs.oful(other),
+    ]
     for name, where, who in (("arma", world, agents), ("latent", other, filtering)):
         run = pp.simulate(where, who)
         out |= flat(run.table, name)
@@ -449,9 +490,14 @@ def simulate() -> Found:
 
 
 FILES = (
-    "heteroscedastic_lags", "hierarchical_units", "mnar_selection", "regime_mixture",
-    "seasonal_lags", "student_t_lags", "zero_inflated_counts",
-)  # fmt: skip
+    "heteroscedastic_lags",
+    "hierarchical_units",
+    "mnar_selection",
+    "regime_mixture",
+    "seasonal_lags",
+    "student_t_lags",
+    "zero_inflated_counts",
+)
 GOLDENS: dict[str, Callable[[], Found]] = {
     "demo": demo,
     "comparison-linear": partial(reproduce, "comparison-linear"),

@@ -28,10 +28,12 @@ def machine() -> dict[str, str]:
     blas = sorted({part.get("architecture", "") for part in threadpool_info()} - {""})
     packages = ("numpy", "scipy", "torch", "pyro-ppl", "numba")
     return {
-        "cpu": cpu, "blas": ", ".join(blas),
+        "cpu": cpu,
+        "blas": ", ".join(blas),
         "platform": " ".join([platform.system(), platform.machine(), *platform.libc_ver()]),
-        "python": platform.python_version(), **{name: version(name) for name in packages},
-    }  # fmt: skip
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
 
 
 def same_machine() -> bool:

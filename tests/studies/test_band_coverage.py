@@ -5,7 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from pulse_pyro import BandMethod, Sample, make_band, stream
+from pulse_pyro import stream
+from pulse_pyro.bands.auto import make_band
+from pulse_pyro.bands.band import BandMethod, Sample
 from tests.studies.truths import ROWS, TRUTHS, in_parallel, one_input, series
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))

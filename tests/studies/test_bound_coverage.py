@@ -5,20 +5,12 @@ import os
 import numpy as np
 import pytest
 
-from pulse_pyro import (
-    BandMethod,
-    Features,
-    History,
-    Lags,
-    Window,
-    calibrate,
-    calibrate_all,
-    calibrate_crossfit,
-    linear_lags,
-    main_nonlinear,
-    stream,
-    w_times_action,
-)
+from pulse_pyro import Features, History, Lags, Window, calibrate, linear_lags, stream
+from pulse_pyro.bands.band import BandMethod
+from pulse_pyro.calibration.crossfit import calibrate_crossfit
+from pulse_pyro.calibration.uniform import calibrate_all
+from pulse_pyro.envs.arma import main_nonlinear, w_times_action
+from tests.helpers import draws_at, mean_at
 from tests.studies.truths import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
@@ -30,16 +22,16 @@ class Biased:
 
     def __init__(self, law, bias):
         self.law, self.bias = law, bias
-        self.law_id = f"{law.law_id} biased"
+        self.law_id = f"{law.id} biased"
 
     def __getattr__(self, name):
         return getattr(self.law, name)
 
     def mean(self, s):
-        return self.law.mean(s) + self.bias
+        return mean_at(self.law, s) + self.bias
 
     def sample(self, s, size, *, rng):
-        return self.law.sample(s, size, rng=rng) + self.bias
+        return draws_at(self.law, s, size, rng=rng) + self.bias
 
 
 LAWS = {
@@ -60,7 +52,7 @@ class Curve:
     def __init__(self, history):
         self.summary = Window(3, np.mean)
         self.s_names, self.w_names = history.s_names, history.w_names
-        self.fit_units, self.law_id = history.units, "curve"
+        self.units, self.law_id = history.units, "curve"
         rows = history.rows(self.summary)
         self.coef = np.polyfit(rows.x[:, 0], rows.w[:, 0], 7)
 
@@ -83,7 +75,7 @@ def truth_and_error(environment, calibration, law, rng):
 
 
 def _phihat(law, world):
-    w = law.mean(world.s)[:, world.lead :]
+    w = mean_at(law, world.s)[:, world.lead :]
     s = world.s[:, world.lead :]
     flat = [world.features(s.reshape(-1, 1), w.reshape(-1, 1), a) for a in range(2)]
     return np.stack(flat, axis=1).reshape(world.phibar.shape)
@@ -182,12 +174,21 @@ def joint_rep(job):
     units, rep = job
     rng = stream(0, "joint", units, rep)
     made = main_nonlinear().archive(units, 52, rng=rng)
-    x = Window(3, np.mean)(made.s)[..., 0]
+    x = Window(3, np.mean)(made.grid.s)[..., 0]
     curves = np.stack([np.sin(4 * x), np.sin(4 * x) + x, x, x**2], axis=-1)
-    mix = 0.1 * (np.sqrt(0.7) * rng.standard_normal((*x.shape, 1))
-                 + np.sqrt(0.3) * rng.standard_normal(curves.shape))  # fmt: skip
+    mix = 0.1 * (
+        np.sqrt(0.7) * rng.standard_normal((*x.shape, 1))
+        + np.sqrt(0.3) * rng.standard_normal(curves.shape)
+    )
     w = np.where(np.isfinite(curves), curves + mix, np.nan)
-    history = History(made.s, w, made.seen, made.units, made.s_names, tuple("abcd"))
+    history = History.from_arrays(
+        made.grid.s,
+        w,
+        seen=made.grid.seen,
+        units=made.units,
+        s_names=made.s_names,
+        w_names=tuple("abcd"),
+    )
     fit, held_out = history.split(seed=rep)
     law = linear_lags(Window(3, np.mean)).fit(fit, seed=rep)
     out = []

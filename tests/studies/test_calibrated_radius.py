@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from tests.dense_core import always_inside
+from tests.policies.helpers import always_inside
 
 RUNS, ROUNDS = 60, 980
 GRID = (0.1, 0.25, 0.5, 1.0, 2.0)
 WORLDS = {
-    "w_times_action": (pp.w_times_action(), pp.Lags(19), 25),
-    "main_linear": (pp.main_linear(), pp.Window(3, np.mean), 100),
+    "w_times_action": (pp.envs.w_times_action(), pp.Lags(19), 25),
+    "main_linear": (pp.envs.main_linear(), pp.Window(3, np.mean), 100),
 }
 
 
@@ -28,7 +28,7 @@ def scales(env):
         np.zeros((1, 1)), np.zeros((1, 1)), 1
     )
     context = size * float(np.linalg.norm(moved)) * env.w_sd
-    return size, pp.noise_scale(reward_sd=env.reward_sd, context_sd=context)
+    return size, pp.radius.noise_scale(reward_sd=env.reward_sd, context_sd=context)
 
 
 def fitted(env, summary, units, length, world, size):
@@ -37,13 +37,17 @@ def fitted(env, summary, units, length, world, size):
     for r in range(RUNS):
         archive = env.archive(units, length, rng=pp.stream(0, "archive", r))
         law = pp.linear_lags(summary).fit(archive, seed=0)
-        calibration = pp.calibrate_all(law, archive, env.features, level=0.95, seed=0)
+        calibration = pp.calibration.calibrate_all(law, archive, env.features, level=0.95, seed=0)
         s = world.s[r : r + 1]
         laws.append(law)
         errors.append(calibration.reward_error(s, theta_bound=size)[:, world.lead :])
-        found = pp.sensitivity(calibration, s)
+        found = pp.calibration.sensitivity(calibration, s)
         eps.append(found.eps[:, world.lead :])
-    return laws, np.concatenate(errors), pp.Sensitivity(np.concatenate(eps), found.slopes)
+    return (
+        laws,
+        np.concatenate(errors),
+        pp.calibration.Sensitivity(np.concatenate(eps), found.slopes),
+    )
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -53,9 +57,9 @@ def test_calibrated_radius_beside_every_constant(name, units):
     size, sigma = scales(env)
     world = env.world(RUNS, ROUNDS, rng=pp.stream(0, "online"))
     laws, error, sensitive = fitted(env, summary, units, length, world, size)
-    matched = pp.matched_ridge(sigma=sigma, theta_bound=size, dim=4)
+    matched = pp.radius.matched_ridge(sigma=sigma, theta_bound=size, dim=4)
     radius = pp.corrected(sigma=sigma, theta_bound=size)
-    plain = pp.pulse(world, laws)
+    plain = pp.envs.pulse(world, laws)
     agents = [
         replace(
             plain, name=f"constant {a:g}, ridge {ridge:.2g}", radius=pp.constant(a), ridge=ridge
@@ -75,8 +79,10 @@ def test_calibrated_radius_beside_every_constant(name, units):
             for ridge in (1.0, matched)
         ]
     table = pp.simulate(world, agents).table
-    best = {r: table["regret"][[f"constant {a:g}, ridge {r:.2g}" for a in GRID]].min()
-            for r in (1.0, matched)}  # fmt: skip
+    best = {
+        r: table["regret"][[f"constant {a:g}, ridge {r:.2g}" for a in GRID]].min()
+        for r in (1.0, matched)
+    }
     print(
         f"\n{name}, N={units}: S {size:.3g}, sigma {sigma:.3g}, mean e {error[..., 1].mean():.3g}"
     )
@@ -90,7 +96,7 @@ def test_calibrated_radius_beside_every_constant(name, units):
 
 def test_theta_is_covered_in_400_runs_with_biased_laws():
     """Each run: its own archive, a law with E[W] too high by ``by``, its own calibration."""
-    env, runs, rounds = pp.w_times_action(), 400, 980
+    env, runs, rounds = pp.envs.w_times_action(), 400, 980
     size, sigma = scales(env)
     theta, radius = np.array(env.theta), pp.corrected(sigma=sigma, theta_bound=size)
     world = env.world(runs, rounds, rng=pp.stream(0, "online"))
@@ -104,13 +110,13 @@ def test_theta_is_covered_in_400_runs_with_biased_laws():
             law = replace(law, draws={**law.draws, "coef": law.draws["coef"] + step})
             calibration = pp.calibrate(law, held_out, env.features, level=0.95, seed=r)
             s = world.s[r : r + 1]
-            x[r] = pp.expected_features(
+            x[r] = pp.features.expected_features(
                 law, env.features, s, size=2, rng=pp.stream(0, "exact")
             ).mean[0, world.lead :]
             error[r] = calibration.reward_error(s, theta_bound=size)[0, world.lead :]
         held = {}
         for name, e in (("calibrated", error), ("no error", np.zeros_like(error))):
-            action, gamma, _ = pp.play_horizon(x, world.reward, radius, error=e)
+            action, gamma, _ = pp.policies.play_horizon(x, world.reward, radius, error=e)
             held[name] = int(always_inside(x, world.reward, action, gamma, theta).sum())
         print(f"\nE[W] too high by {by}: runs of {runs} with theta* in every ball: {held}")
         assert held["calibrated"] >= 0.95 * runs

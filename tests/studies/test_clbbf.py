@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.policies.clbbf import Exploration, clbbf
-from pulse_pyro.policies.clbbf_shared import clbbf_shared, clbbf_warm
-from pulse_pyro.policies.contexts import arm_vectors, shared_context
-from tests.stat import z_bound
+from pulse_pyro.policies.clbbf_ucb import (
+    Exploration,
+    arm_vectors,
+    clbbf,
+    clbbf_shared,
+    clbbf_warm,
+    shared_context,
+)
+from tests.helpers import z_bound
 
 # the prototype's figure, from 8 to 10 runs, is not what 900 runs of this code give: 8.6 +- 0.15
 KNOWN_TO_DIFFER = {("leaky, radius x .25", 4.8)}
@@ -23,7 +28,7 @@ LIKE_FOR_LIKE = Exploration(pp.constant(2.0), ridge=1.0)  # what the other publi
 
 
 def leaky(world, explore):
-    return pp.clbbf_paper_agent(world, explore=explore).action
+    return pp.envs.clbbf_paper_agent(world, explore=explore).action
 
 
 def table(env, horizon, summary, targets):
@@ -47,8 +52,8 @@ def table(env, horizon, summary, targets):
             phi, s, r, archive, summary=summary, explore=LIKE_FOR_LIKE
         ),
     }
-    agents = [pp.Fixed(name, action) for name, action in played.items()]
-    found = pp.simulate(world, [*agents, pp.oful(world), pp.oful_full(world)]).table
+    agents = [pp.envs.Fixed(name, action) for name, action in played.items()]
+    found = pp.simulate(world, [*agents, pp.envs.oful(world), pp.envs.oful_full(world)]).table
     off = {}
     for name, regret, se in zip(found.index, found["regret"], found["se"], strict=True):
         target = targets.get(name)
@@ -69,7 +74,7 @@ def test_main_linear():
         "oful": 11.8,
         "oful_full": 10.9,
     }
-    assert not table(pp.main_linear(), 1000, pp.Lags(3), targets)
+    assert not table(pp.envs.main_linear(), 1000, pp.Lags(3), targets)
 
 
 def test_w_times_action():
@@ -80,19 +85,23 @@ def test_w_times_action():
         "warm, constant 2": 232.0,
         "oful_full": 2.4,
     }
-    assert not table(pp.w_times_action(), 980, pp.Lags(19), targets)
+    assert not table(pp.envs.w_times_action(), 980, pp.Lags(19), targets)
 
 
 @pytest.mark.parametrize("units", [3, 5, 10, 50, 1000])
 def test_small_archives(units):
-    env = pp.w_times_action()
+    env = pp.envs.w_times_action()
     world = env.world(RUNS, 980, rng=pp.stream(0, "study", "world"))
     archives = [env.archive(units, 25, rng=pp.stream(0, "study", units, r)) for r in range(RUNS)]
     args, past = (world.features, world.s, world.reward, archives), pp.Lags(19)
     warm = clbbf_warm(*args, summary=past, explore=LIKE_FOR_LIKE)
     frozen = clbbf_warm(*args, summary=past, frozen=True, explore=LIKE_FOR_LIKE)
     laws = [pp.linear_lags(19).fit(one, pp.Exact(), seed=0) for one in archives]
-    agents = [pp.Fixed("warm", warm), pp.Fixed("warm, frozen", frozen), pp.pulse(world, laws)]
+    agents = [
+        pp.envs.Fixed("warm", warm),
+        pp.envs.Fixed("warm, frozen", frozen),
+        pp.envs.pulse(world, laws),
+    ]
     found = pp.simulate(world, agents)
     print(f"{units} archived units of 25 rows\n{found.table[['regret', 'se']]}", flush=True)
     assert np.isfinite(found.table["regret"]).all()

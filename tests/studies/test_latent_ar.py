@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 import pulse_pyro as pp
-from pulse_pyro.environments.latent_ar import latent_ar
-from pulse_pyro.policies.kalman import kalman
-from pulse_pyro.policies.larl import larl
-from pulse_pyro.serial import serial_check, serial_dependence
-from tests.stat import FALSE_ALARM, z_bound
+from pulse_pyro.diagnostics.serial import serial_check, serial_dependence
+from pulse_pyro.envs.latent_world import latent_ar
+from pulse_pyro.policies.kalman_oracle import kalman
+from pulse_pyro.policies.larl_ucb import larl
+from tests.helpers import FALSE_ALARM, mean_at, z_bound
 
 RUNS, HORIZON, MEMORY = 60, 1000, 5
 SETTINGS = {
@@ -40,23 +40,23 @@ def test_regret(name):
     run = pp.simulate(
         world,
         [
-            pp.pulse(world, fitted),
-            pp.Fixed("larl", larl(world.reward, memory=MEMORY)),
-            pp.Fixed("larl_bic", larl(world.reward)),
-            pp.Fixed("larl_s", larl(world.reward, memory=MEMORY, context=world.s)),
-            pp.Fixed(
+            pp.envs.pulse(world, fitted),
+            pp.envs.Fixed("larl", larl(world.reward, memory=MEMORY)),
+            pp.envs.Fixed("larl_bic", larl(world.reward)),
+            pp.envs.Fixed("larl_s", larl(world.reward, memory=MEMORY, context=world.s)),
+            pp.envs.Fixed(
                 "larl_s, alpha .1",
                 larl(world.reward, memory=MEMORY, context=world.s, alpha=0.1),
             ),
-            pp.Fixed("kalman", oracle.action),
-            pp.cond_oracle(world),
-            pp.oful_full(world),
+            pp.envs.Fixed("kalman", oracle.action),
+            pp.envs.cond_oracle(world),
+            pp.envs.oful_full(world),
         ],
     )
     table = run.table[["regret", "se", "regret_cond", "se_cond"]]
     table.insert(2, "beside", table["regret"] - table.loc["cond_oracle", "regret"])
     held = env.archive(100, 60, rng=pp.stream(0, "held"))
-    residual = held.w[..., 0] - fitted.mean(held.s)[..., 0]
+    residual = held.w[..., 0] - mean_at(fitted, held.s)[..., 0]
     check = serial_check("w", serial_dependence(residual, fitted.summary(held.s)))
     print(f"\n{name}: {RUNS} runs, T = {HORIZON}; {check.name}: {check.verdict} {check.value:.2f}")
     print(table.to_string(float_format="{:.1f}".format), flush=True)
@@ -82,12 +82,12 @@ def test_the_confidence_ball(g, share):
     env = latent_ar(ar=(g,), sigma_z=spread * np.sqrt(1 - g**2), share=share, mu=(0.1, 0.0))
     world = env.world(runs, HORIZON, rng=pp.stream(1, "ball", str(g), str(share)))
     bound = float(np.linalg.norm(world.theta))
-    sigma = pp.noise_scale(reward_sd=env.reward_sd, context_sd=0.5 * spread)
+    sigma = pp.radius.noise_scale(reward_sd=env.reward_sd, context_sd=0.5 * spread)
     radius = pp.corrected(sigma=sigma, delta=delta, theta_bound=bound)
     missed = []
     for horizon in (100, HORIZON):
         past = slice(horizon)
-        _, _, state = pp.play_horizon(world.phibar[:, past], world.reward[:, past], radius)
+        _, _, state = pp.policies.play_horizon(world.phibar[:, past], world.reward[:, past], radius)
         gap = state.theta - world.theta
         apart = np.sqrt(np.einsum("ri,rij,rj->r", gap, state.precision, gap))
         missed.append(apart > bound + sigma * np.sqrt(state.logdet - 2 * np.log(delta)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from tests.stat import z_bound
+from tests.helpers import draws_at, log_density_at, mean_at, variance_at, z_bound
 
 MEAN3 = pp.Window(3, np.mean)
 
@@ -21,7 +21,7 @@ def history(s, w):
 @pytest.mark.parametrize("units", [10, 100, 1000])
 def test_gaussian_process_on_the_nonlinear_case(units):
     """W = .5 - .14 x + sin(4 x) + N(0, .1^2), 100 rows a unit."""
-    world = pp.main_nonlinear()
+    world = pp.envs.main_nonlinear()
     out = []
     for seed in range(20):
         archive = world.archive(units, 102, rng=pp.stream(seed, "archive"))
@@ -31,7 +31,7 @@ def test_gaussian_process_on_the_nonlinear_case(units):
         online = world.world(5, 1000, rng=pp.stream(seed, "online"))
         w, truth = online.w[..., 0], online.phibar[:, :, 0, 2]
         ask = {"rng": pp.stream(seed, "ask")}
-        mean = law.mean(online.s)[:, 2:, 0]
+        mean = mean_at(law, online.s)[:, 2:, 0]
         covered = []
         for target, draws in (
             (w, law.sample(online.s, 400, **ask)),
@@ -72,9 +72,9 @@ def test_neural_density_on_the_bimodal_case():
         rng = pp.stream(seed, "bimodal")
         archive, (s, w) = history(*bimodal(200, rng)), bimodal(500, rng)
         start = time.process_time()
-        law = pp.neural_density(pp.Identity()).fit(archive, seed=seed)
+        law = pp.neural_density(pp.data.Identity()).fit(archive, seed=seed)
         seconds = time.process_time() - start
-        score = law.log_density(s, w).mean()
+        score = log_density_at(law, s, w).mean()
         gaps.append(bimodal_score(s, w) - score)
         print(
             f"\nneural_density, bimodal, n = 20000, seed {seed}: log score {score:.4f}, truth "
@@ -95,9 +95,10 @@ def wide(units, rng):
     inverse = np.linalg.inv(root)
     normal = [
         -0.5 * (((w - centre - sign * swing) @ inverse) ** 2).sum(-1)
-        + np.linalg.slogdet(inverse)[1] - 8 * np.log(2 * np.pi)
+        + np.linalg.slogdet(inverse)[1]
+        - 8 * np.log(2 * np.pi)
         for sign in (1, -1)
-    ]  # fmt: skip
+    ]
     return s, w, np.logaddexp(*normal).mean() - np.log(2)
 
 
@@ -112,13 +113,13 @@ def test_neural_density_of_sixteen_w():
     linear = -0.5 * ((off @ np.linalg.inv(cov)) * off).sum(1).mean()
     linear -= 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1]
     start = time.process_time()
-    law = pp.neural_density(pp.Identity()).fit(archive, seed=0)
+    law = pp.neural_density(pp.data.Identity()).fit(archive, seed=0)
     seconds = time.process_time() - start
-    score = law.log_density(fresh_s, fresh_w).mean()
+    score = log_density_at(law, fresh_s, fresh_w).mean()
     rate = 0.0
     for _ in range(3):  # the first call compiles and touches fresh memory
         start = time.process_time()
-        law.sample(fresh_s[:10], 1000, rng=rng)
+        draws_at(law, fresh_s[:10], 1000, rng=rng)
         rate = max(rate, 1e6 / (time.process_time() - start))
     print(
         f"\nneural_density, 16 W, n = 37000: held-out log score {score:.2f} (linear law "
@@ -131,7 +132,7 @@ def test_neural_density_of_sixteen_w():
 @pytest.mark.parametrize("masked", [0.2, 0.5, 0.8])
 def test_state_space_under_masks(masked):
     """W linear in 19 lags of an ARMA(2,2); every S_t is hidden with this probability."""
-    world, out = pp.w_times_action(), []
+    world, out = pp.envs.w_times_action(), []
     for seed in range(10):
         archive = world.archive(100, 100, rng=pp.stream(seed, "archive"))
         online = world.world(200, 500, rng=pp.stream(seed, "online"))
@@ -139,10 +140,10 @@ def test_state_space_under_masks(masked):
         s, lead = np.where(mask, np.nan, online.s), online.lead
         law = pp.state_space(20).fit(archive, seed=0)
         straight = pp.linear_lags(20).fit(archive, seed=0)
-        means = law.mean(s), straight.mean(np.nan_to_num(s)), straight.mean(s)
+        means = mean_at(law, s), straight.mean(np.nan_to_num(s)), straight.mean(s)
         miss = [np.mean((m[:, lead:, 0] - online.phibar[:, :, 0, 2]) ** 2) for m in means]
         squared = np.mean((online.w[..., 0] - means[0][:, lead:, 0]) ** 2)
-        out.append([*miss, squared / law.variance(s)[:, lead:, 0].mean()])
+        out.append([*miss, squared / variance_at(law, s)[:, lead:, 0].mean()])
     memory, zero, static = np.sqrt(np.mean(out, axis=0)[:3])
     ratio = np.array(out)[:, 3]
     print(
@@ -156,16 +157,20 @@ def test_state_space_under_masks(masked):
 
 @pytest.mark.parametrize("rho", [4.0, 8.0])
 def test_a_misspecified_law_loses_where_w_decides(rho):
-    world = pp.nonlinear_w_times_action(rho)
+    world = pp.envs.nonlinear_w_times_action(rho)
     archive = world.archive(100, 102, rng=pp.stream(0, "archive"))
     online = world.world(60, 1000, rng=pp.stream(0, "online"))
     laws = {
-        "linear": pp.linear_lags(MEAN3), "gaussian process": pp.gaussian_process(MEAN3),
+        "linear": pp.linear_lags(MEAN3),
+        "gaussian process": pp.gaussian_process(MEAN3),
         "neural": pp.neural_density(MEAN3),
-    }  # fmt: skip
-    agents = [pp.pulse(online, law.fit(archive, seed=0), name=name) for name, law in laws.items()]
+    }
+    agents = [
+        pp.envs.pulse(online, law.fit(archive, seed=0), name=name) for name, law in laws.items()
+    ]
     run = pp.simulate(
-        online, [*agents, pp.oful(online), pp.oful_full(online), pp.cond_oracle(online)]
+        online,
+        [*agents, pp.envs.oful(online), pp.envs.oful_full(online), pp.envs.cond_oracle(online)],
     )
     table = run.table.to_string(float_format="{:.2f}".format)
     print(f"\nnonlinear W*a, rho = {rho:g}, T = 1000\n{table}")

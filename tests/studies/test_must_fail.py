@@ -16,13 +16,22 @@ from scipy import stats
 from scipy.signal import lfilter
 
 import pulse_pyro as pp
-from tests.stat import FALSE_ALARM, z_bound
-from tests.worlds import arma
+from tests.helpers import FALSE_ALARM, arma, z_bound
 
 REPS = int(os.environ.get("PULSE_REPS", "200"))
 UNITS, TIME, NOISE, DRAWS = 80, 20, 0.1, 200
-CHECKS = ("leak", "log score", "skill w", "trend w", "coverage w", "pit w", "crps w",
-          "spread w", "replicates w", "serial w")  # fmt: skip
+CHECKS = (
+    "leak",
+    "log score",
+    "skill w",
+    "trend w",
+    "coverage w",
+    "pit w",
+    "crps w",
+    "spread w",
+    "replicates w",
+    "serial w",
+)
 # law -> checks that must notice it nine times in ten
 MUST = {
     "over-confident, half the variance": ("coverage w", "pit w"),
@@ -67,7 +76,9 @@ def archive(seed, kind="normal", *, lengths=None, digits=None):
     w = w if digits is None else w.round(digits)
     seen = np.arange(time) < np.array([time] * UNITS if lengths is None else lengths)[:, None]
     names = tuple(f"u{i:02d}" for i in range(UNITS))
-    return pp.History(s[:, 2:], w[..., None], seen, names, ("s",), ("w",))
+    return pp.History.from_arrays(
+        s[:, 2:], w[..., None], seen=seen, units=names, s_names=("s",), w_names=("w",)
+    )
 
 
 def renamed(history):
@@ -201,7 +212,7 @@ def test_reuse_is_refused_by_name_and_with_the_archive_by_value():
         for name, part, given in (("fit units", fit, None), (list(refused)[1], mixed, fit)):
             try:
                 pp.diagnose(law, part, seed=seed, archive=given)
-            except pp.LeakageError:
+            except pp.errors.LeakageError:
                 refused[name] += 1
     print(f"\nLeakageError, of 20: {refused}")
     assert set(refused.values()) == {20}

@@ -26,14 +26,16 @@ def inputs(units=10, time=22, s_dim=1):
     s = np.random.default_rng(0).standard_normal((units, time, s_dim))
     names = tuple(f"u{i}" for i in range(units))
     columns = tuple(f"s{i}" for i in range(s_dim))
-    return History(
-        s, np.zeros((units, time, 1)), np.ones((units, time), bool), names, columns, ("w",)
+    return History.from_arrays(
+        s, np.zeros((units, time, 1)), units=names, s_names=columns, w_names=("w",)
     )
 
 
 def show(name, found):
-    print(f"\n{name}: p {found.p_value:.3g}, smallest of {len(found.names)} parameters times their "
-          f"number, {len(found.ranks)} archives, {found.inference}")  # fmt: skip
+    print(
+        f"\n{name}: p {found.p_value:.3g}, smallest of {len(found.names)} parameters times their "
+        f"number, {len(found.ranks)} archives, {found.inference}"
+    )
     print(found.table.to_string())
 
 

@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from pulse_pyro import stream
-from pulse_pyro.serial import serial_check, serial_dependence
-from tests.stat import FALSE_ALARM
+from pulse_pyro.diagnostics.serial import serial_check, serial_dependence
+from tests.helpers import FALSE_ALARM
 from tests.studies.truths import in_parallel, series
 
 REPS = max(int(os.environ.get("PULSE_REPS", "1000")), 1000)

@@ -4,8 +4,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from pulse_pyro import Sample
-from pulse_pyro.environments.series import Arma
+from pulse_pyro.bands.band import Sample
+from pulse_pyro.envs.series import Arma
 
 ROWS = 50  # a unit
 SD = 0.1

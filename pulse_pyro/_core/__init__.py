@@ -1,0 +1,1 @@
+"""Errors, array types, seeds, files, parallel work, progress: what knows nothing of bandits."""

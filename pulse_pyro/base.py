@@ -1,0 +1,522 @@
+"""Contracts and values that every part of the package shares: the page to read first.
+
+A law is a Pyro program plus what it may see of the past (:class:`Fittable`); fitted, it is a
+:class:`FittedLaw`, which answers at any rows with a :class:`Conditional`. Any object with
+``__call__`` and ``schema`` is a law for ``diagnose``, ``calibrate`` and policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, positive
+from pulse_pyro._core.errors import DataError, SettingError, nearest
+from pulse_pyro._core.registry import named
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+    from pandas import DataFrame
+
+# The law of W given the past of S, at the rows that are asked for.
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """Expected features phihat = E[Phi((S_t, W), a) | S_1:t] under a law.
+
+    Attributes
+    ----------
+    mean : (..., action, d).
+    mcse : Monte Carlo standard error, same shape; exactly 0 where ``exact``.
+    exact : Phi is affine in w and the law's mean is closed form.
+    size : Monte Carlo draws used (0 when exact).
+    """
+
+    mean: Float
+    mcse: Float
+    exact: bool
+    size: int
+
+
+class FeatureMap(Protocol):
+    """Phi: (s (n, s_dim), w (n, w_dim), action) -> (n, d), see ``features.Features``."""
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The d feature names."""
+
+    def __call__(self, s: Float2, w: Float2, action: int) -> Float2:
+        """Return Phi((s, w), action)."""
+
+
+class Conditional(Protocol):
+    """p^(W | S_1:t) at n rows; NaN wherever the law does not answer (an input is not seen)."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether :meth:`mean` carries no Monte Carlo error."""
+
+    def mean(self) -> Float2:
+        """Return E[W | S_1:t], (n, w_dim)."""
+
+    def covariance(self) -> Float3:
+        """Return what the law says W varies by, (n, w_dim, w_dim), its parameters included."""
+
+    def draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Draw W, (size, n, w_dim); draw m of all rows shares one draw of the parameters."""
+
+    def mean_draws(self, size: int, *, rng: np.random.Generator) -> Float3:
+        """Draw E[W | S_1:t] from the posterior of the parameters, (size, n, w_dim)."""
+
+    def expect(self, features: FeatureMap, *, size: int, rng: np.random.Generator) -> Expectation:
+        """Return E[Phi], mean and mcse (n, action, d)."""
+
+    def cdf(self, w: Float2) -> Float2:
+        """Return P(W_j <= w_j | S_1:t), (n, w_dim), column by column."""
+
+    def log_density(self, w: Float2) -> Float1 | None:
+        """Return log p(W = w | S_1:t), (n,), of all columns together; None without a density."""
+
+
+class Summary(Protocol):
+    """What a law may see of the past: a causal map (..., time, s_dim) -> (..., time, p)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per filter; p = len(names) * s_dim."""
+
+    @property
+    def memory(self) -> int:
+        """How many rows, the current one included, row t looks at."""
+
+    def __call__(self, s: Float) -> Float:
+        """Map (..., time, s_dim) to (..., time, p); rows before the start count as NaN."""
+
+    def last(self, past: Float) -> Float:
+        """Return the last row of ``self(past)`` alone, (p,), for past (memory, s_dim)."""
+
+
+class Follower(Protocol):
+    """One series as it unfolds: as much of its past is kept as the law needs."""
+
+    @property
+    def now(self) -> Float1:
+        """The newest S_t, (s_dim,)."""
+
+    @property
+    def conditional(self) -> Conditional:
+        """The law of W_t given all that was taken in, at one row."""
+
+    def push(self, s: Float1, w: Float1 | None = None) -> Conditional:
+        """Take in S_t, (s_dim,), NaN where it is not seen, and return the law of W_t."""
+
+    def inputs(self) -> Float1:
+        """Return x_t, (p,): what the law looks at now, in raw units."""
+
+    def state(self) -> dict[str, Float]:
+        """Return all that has been taken in, as arrays."""
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Go on from where :meth:`state` was taken."""
+
+
+@runtime_checkable
+class FittedLaw(Protocol):
+    """A law that can be asked. ``id`` tells it from others; ``units`` are those it has seen."""
+
+    @property
+    def id(self) -> str:
+        """Fingerprint."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Independent pieces (units, or their clusters) it was fitted on."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of S and W."""
+
+    @property
+    def summary(self) -> Summary:
+        """What of the past of S it looks at."""
+
+    def __call__(self, source: Any, at: ArrayLike | None = None) -> Conditional:
+        """Return the law of W at the rows of a History, or of s (batch, time, s_dim).
+
+        at : which rows, True or False for each or their numbers; all by default, in order, (batch,
+        time) read row by row.
+        """
+
+    def follow(self, unit: str | None = None) -> Follower:
+        """Start to follow a series of which nothing has been seen yet."""
+
+
+def is_exact(law: FittedLaw) -> bool:
+    """Tell whether a law's means carry no Monte Carlo error."""
+    return law(np.full((1, 1, len(law.schema.s_names)), np.nan)).exact
+
+
+class Fittable(Protocol):
+    """A law that has not been fitted."""
+
+    @property
+    def name(self) -> str:
+        """For messages and reports."""
+
+    @property
+    def summary(self) -> Summary:
+        """What of the past of S it looks at."""
+
+    def check(self, history: Any) -> ModelCard:
+        """Look at the model on a few rows, or say which rule it breaks."""
+
+    def fit(self, history: Any, how: Any = None, *, seed: int, warm: Any = None) -> Any:
+        """Fit on an archive and return the fitted law."""
+
+
+# Columns: what they are called, which are seen online, and what kind of values they hold.
+
+Kind = Literal["real", "count", "binary", "ordinal", "categorical", "clock"]
+KINDS: tuple[Kind, ...] = ("real", "count", "binary", "ordinal", "categorical", "clock")
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes
+    ----------
+    name : as in the table.
+    role : "S" (also seen online) or "W" (only the archive has it).
+    kind : "real", "count", "binary", "ordinal", "categorical" or "clock".
+    levels : of a categorical or ordinal column, in order; text always, so "01" is not "1".
+    period : of a clock: after how much it starts again, e.g. 24.
+    unknown : "refuse" a level that is not among ``levels``, or count it as "other".
+    unit : of measure, for reports.
+
+    A categorical S becomes a 0/1 column for each level but the first, ``city[Paris]``; a clock two,
+    ``hour[sin]`` and ``hour[cos]``; an ordinal the number of its level, 0, 1, ...
+    """
+
+    name: str
+    role: Literal["S", "W"] = "S"
+    kind: Kind = "real"
+    levels: tuple[str, ...] = ()
+    period: float = 0.0
+    unknown: Literal["refuse", "other"] = "refuse"
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SettingError(
+                f"Column {self.name!r}: there is no kind {self.kind!r}{nearest(self.kind, KINDS)}"
+            )
+        if self.role not in ("S", "W") or self.unknown not in ("refuse", "other"):
+            raise SettingError(
+                f"Column {self.name!r}: role must be 'S' or 'W' and unknown 'refuse' or 'other', "
+                f"but got {self.role!r} and {self.unknown!r}."
+            )
+        levels = tuple(str(level) for level in self.levels)
+        if len(set(levels)) < len(levels):
+            raise SettingError(f"Column {self.name!r}: a level stands twice in {levels}.")
+        if self.unknown == "other" and levels and OTHER not in levels:
+            levels = (*levels, OTHER)
+        object.__setattr__(self, "levels", levels)
+        if self.kind == "clock":
+            period = positive(self.period, f"clock {self.name!r}: period")
+            object.__setattr__(self, "period", period)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the numeric columns it becomes."""
+        if self.kind == "categorical":
+            return tuple(f"{self.name}[{level}]" for level in self.levels[1:])
+        if self.kind == "clock":
+            return (f"{self.name}[sin]", f"{self.name}[cos]")
+        return (self.name,)
+
+    def encode(self, values: Sequence[Any] | Float, where: str) -> Float2:
+        """Return the numeric columns, (n, len(names)), of n values; NaN where a value is missing.
+
+        where : for the message about a level that is not known.
+        """
+        if self.kind in ("categorical", "ordinal"):
+            code = self._codes(values, where)
+            missing = np.isnan(code)[:, None]
+            if self.kind == "ordinal":
+                return code[:, None]
+            ones = code[:, None] == np.arange(1, len(self.levels))
+            return np.where(missing, np.nan, ones.astype(np.float64))
+        numbers = np.asarray(values, np.float64)
+        if numbers.ndim != 1:
+            raise DataError(f"{where}: {self.name!r} must be one number a row, not several.")
+        if self.kind == "clock":
+            angle = 2.0 * np.pi * numbers / self.period
+            return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+        return numbers[:, None]
+
+    def _codes(self, values: Sequence[Any] | Float, where: str) -> Float1:
+        """Return the number of each value's level, NaN where it is missing."""
+        place = {level: float(i) for i, level in enumerate(self.levels)}
+        out = np.full(len(values), np.nan)
+        for i, value in enumerate(values):
+            if value is None or value != value:
+                continue
+            code = place.get(str(value))
+            if code is None and self.unknown == "other":
+                code = place[OTHER]
+            if code is None:
+                raise DataError(
+                    f"{where}: {self.name!r} has no level {str(value)!r}"
+                    f"{nearest(str(value), self.levels)} Declare it with unknown='other' if new "
+                    "levels may come."
+                )
+            out[i] = code
+        return out
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of an archive: travels with laws, saves and reports, and reads what is seen.
+
+    columns : as in the table, S before W. moments : (2, s_dim) mean and sd of the numeric S
+    columns in the archive, which says what sizes are usual.
+    """
+
+    columns: tuple[Column, ...]
+    moments: Float2 | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, s_names: Sequence[str], w_names: Sequence[str]) -> Schema:
+        """Return the schema of real columns."""
+        seen = tuple(Column(str(name), "S") for name in s_names)
+        return cls((*seen, *(Column(str(name), "W") for name in w_names)))
+
+    @cached_property
+    def s_columns(self) -> tuple[Column, ...]:
+        """Columns that are seen online."""
+        return tuple(column for column in self.columns if column.role == "S")
+
+    @cached_property
+    def s_names(self) -> tuple[str, ...]:
+        """Names of the numeric S columns, (s_dim,)."""
+        return tuple(name for column in self.s_columns for name in column.names)
+
+    @cached_property
+    def w_names(self) -> tuple[str, ...]:
+        """Names of the W columns, (w_dim,)."""
+        return tuple(column.name for column in self.columns if column.role == "W")
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every S column is a number as it stands in the table."""
+        return all(
+            column.kind not in ("categorical", "clock", "ordinal") for column in self.s_columns
+        )
+
+    @property
+    def contexts(self) -> Float2:
+        """(2, s_dim) mean and sd of S in the archive; 0 and 1 where they are not known."""
+        if self.moments is not None:
+            return self.moments
+        return np.stack([np.zeros(len(self.s_names)), np.ones(len(self.s_names))])
+
+    def with_moments(self, moments: Float2) -> Schema:
+        """Return the schema with mean and sd of S, (2, s_dim)."""
+        return replace(self, moments=moments)
+
+    def encode(self, row: Mapping[str, Any], where: str) -> Float1:
+        """Return S_t, (s_dim,), from values by the names of the table's columns."""
+        known = [column.name for column in self.s_columns]
+        labels = [str(name) for name in row]
+        odd = sorted(set(known) ^ set(labels))
+        if odd:
+            raise DataError(f"{where} is labelled {labels}, but {known} are needed.")
+        try:
+            return np.concatenate(
+                [column.encode([row[column.name]], where)[0] for column in self.s_columns]
+            )
+        except (TypeError, ValueError) as cause:
+            raise DataError(f"{where} must hold numbers for {known}: {cause}.") from cause
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values, for saves."""
+        moments = None if self.moments is None else self.moments.tolist()
+        return {"columns": [asdict(column) for column in self.columns], "moments": moments}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Schema:
+        """Rebuild from :meth:`to_plain`."""
+        columns = tuple(
+            Column(**{**column, "levels": tuple(column["levels"])}) for column in values["columns"]
+        )
+        moments = values["moments"]
+        return cls(columns, None if moments is None else np.array(moments))
+
+
+# What every check has to say: a verdict, the number behind it, a sentence.
+
+
+Verdict = Literal["pass", "warn", "fail", "info"]
+RANK: tuple[Verdict, ...] = ("info", "pass", "warn", "fail")
+
+
+def picture(name: str) -> Callable[..., Axes]:
+    """Return the plot of that name: results have a ``.plot()``, and ``report`` lists all plots.
+
+    The one place where an early part of the package reaches for a late one, when it is called.
+    """
+    plot: Callable[..., Axes] = named(import_module("pulse_pyro.report.registry").PLOTS, name)
+    return plot
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question put to a law: verdict, the number behind it, its threshold, a sentence."""
+
+    name: str
+    verdict: Verdict
+    value: float
+    threshold: float
+    text: str
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the most serious of some verdicts; "info" if there are none."""
+    return max(verdicts, key=RANK.index, default="info")
+
+
+class Checks(tuple[Check, ...]):
+    """Checks in the order they were made; a tuple that knows its verdict.
+
+    >>> found = Checks([Check("rows", "info", 9, 9, "All."), Check("pit w", "warn", 0.1, 0.05, "")])
+    >>> found.verdict, [check.name for check in found.worst(1)]
+    ('warn', ['pit w'])
+    """
+
+    __slots__ = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict among the checks."""
+        return worst_verdict(check.verdict for check in self)
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per check."""
+        import pandas as pd
+
+        columns = [field.name for field in fields(Check)]
+        return pd.DataFrame([asdict(check) for check in self], columns=columns).set_index("name")
+
+    def worst(self, n: int | None = None) -> Checks:
+        """Return the n most serious checks, all by default; those alike in the order made."""
+        return Checks(sorted(self, key=lambda check: -RANK.index(check.verdict))[:n])
+
+
+# What the contract check found out about a model. Nothing here imports torch.
+
+
+SLOW = (
+    "\n  slow because the model does not broadcast over draws: write (x * b).sum(-1) for x @ b, "
+    "sd[..., None], and .to_event(1) on vector sites"
+)
+DISCRETE = (
+    "\n  site {!r} is discrete: no engine fits it; sum it out (MixtureSameFamily), or bring a "
+    "guide of your own for Svi"
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One sample site of a model.
+
+    ``global`` sites stand outside plate "rows" and make up the posterior; ``unit`` ones stand in
+    plate "units", belong to single units of the archive and are not stored; ``local`` ones stand
+    inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w.
+    """
+
+    name: str
+    kind: Literal["global", "unit", "local", "observed"]
+    batch_shape: tuple[int, ...]
+    event_shape: tuple[int, ...]
+    distribution: str
+    discrete: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one draw."""
+        return self.batch_shape + self.event_shape
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A model that meets the contract: its sites and how fast it can be run.
+
+    Attributes
+    ----------
+    sites : every sample site, in order.
+    x_dim, w_dim : width of the inputs and of w.
+    vectorised : the model gives the same law when all draws run at once (fast prediction);
+        otherwise prediction loops over draws.
+    closed_mean : w has a closed-form mean given the global sites.
+    nesting : plate dimensions the model uses; draws go to the left of them.
+    unseen : what becomes of inputs that are not seen at prediction time.
+    """
+
+    sites: tuple[Site, ...]
+    x_dim: int
+    w_dim: int
+    vectorised: bool
+    nesting: int
+    closed_mean: bool
+    unseen: str = "refused"
+
+    @property
+    def globals(self) -> tuple[Site, ...]:
+        """Sites that make up the posterior."""
+        return tuple(site for site in self.sites if site.kind == "global")
+
+    @property
+    def locals(self) -> tuple[Site, ...]:
+        """Latent sites of single rows."""
+        return tuple(site for site in self.sites if site.kind == "local")
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per site."""
+        import pandas as pd
+
+        rows = [(s.name, s.kind, s.shape, s.distribution, s.discrete) for s in self.sites]
+        return pd.DataFrame(rows, columns=["site", "kind", "shape", "distribution", "discrete"])
+
+    def __repr__(self) -> str:
+        speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
+        latent = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals) or "none"
+        local = ", ".join(s.name for s in self.locals) or "none"
+        missing = {
+            "refused": "rounds that lack one are refused",
+            "learned": "learned, for inputs training saw missing; refused for others",
+        }
+        return (
+            f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
+            f"  global sites: {latent}\n  local sites: {local}\n"
+            f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
+            + "".join(DISCRETE.format(s.name) for s in self.sites if s.discrete)
+            + ("" if self.vectorised else SLOW)
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>{self.table.to_html(index=False)}"

@@ -1,0 +1,84 @@
+"""How a law is fitted and calibrated, as one value: what a study repeats on other archives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pulse_pyro._core.arrays import share
+from pulse_pyro._core.errors import SettingError, nearest
+from pulse_pyro._pyro.inference import Inference
+from pulse_pyro.bands.band import BandMethod, check_level
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.uniform import calibrate, calibrate_all
+from pulse_pyro.data.history import History
+from pulse_pyro.features import Features
+from pulse_pyro.laws.filtering import StateSpace
+from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.law import Law
+
+Mode = Literal["split", "all"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Fit a law and bound its error, the same way on any archive.
+
+    Attributes
+    ----------
+    inference : engine of the fit; None: the law's best.
+    level : probability of the bound.
+    mode : "split" (fit on a share of the units, bound with the others) or "all" (every unit for
+        both, see :func:`calibrate_all` for what that relies on).
+    fit : share of units to fit on, in mode "split".
+    band : "auto", a kind, or a :class:`BandMethod`.
+    """
+
+    inference: Inference | None = None
+    level: float = 0.95
+    mode: Mode = "split"
+    fit: float = 0.5
+    band: str | BandMethod = "auto"
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "Recipe")
+        share(self.fit, "Recipe: fit")
+        if self.mode not in get_args(Mode):
+            hint = nearest(str(self.mode), get_args(Mode))
+            raise SettingError(f"Recipe: there is no mode {self.mode!r}{hint}")
+        if not isinstance(self.band, str | BandMethod):
+            raise SettingError(
+                f"Recipe: band must be a name or a BandMethod, but got {type(self.band).__name__}; "
+                "a band made elsewhere does not change with the archive."
+            )
+        self.method  # noqa: B018  (refuses an unknown kind here, not after the first fit)
+
+    @property
+    def method(self) -> BandMethod:
+        """The band as a :class:`BandMethod`."""
+        if isinstance(self.band, BandMethod):
+            return self.band
+        return BandMethod(self.band)  # it checks the name itself
+
+    def calibrate(
+        self, law: Law | StateSpace, history: History, features: Features, *, seed: int
+    ) -> Calibration:
+        """Fit on the archive, or on a share of its units, and calibrate; the law is in its parts.
+
+        Nothing more is guaranteed than by the calibration itself.
+        """
+        if self.mode == "all":
+            fitted = fit_law(law, history, self.inference, seed)
+            return calibrate_all(
+                fitted, history, features, level=self.level, seed=seed, band=self.method
+            )
+        own, held_out = history.split(self.fit, seed=seed)
+        fitted = fit_law(law, own, self.inference, seed)
+        return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
+
+
+def fit_law(
+    law: Law | StateSpace, history: History, how: Inference | None, seed: int
+) -> PosteriorLaw:
+    """Fit any law of a study."""
+    return law.fit(history, how, seed=seed)

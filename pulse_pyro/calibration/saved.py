@@ -1,0 +1,150 @@
+"""Calibrations as plain values and arrays, and back: bands, targets, and the laws they speak of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Float, Float2
+from pulse_pyro._core.errors import BundleError
+from pulse_pyro._core.packed import Packed, pack_value, unpack_value
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.bands.additive import SplineSum
+from pulse_pyro.bands.band import Band
+from pulse_pyro.bands.basis import BasisShape
+from pulse_pyro.bands.curve import GridShape
+from pulse_pyro.bands.linear import LinearBasis, RawBasis, Span
+from pulse_pyro.bands.single_index import Index, IndexShape
+from pulse_pyro.base import Check, Column, Schema, is_exact
+from pulse_pyro.calibration.calibration import Calibration, Part
+from pulse_pyro.calibration.crossfit import AverageLaw
+from pulse_pyro.calibration.targets import FeatureTargets, MissingTargets
+from pulse_pyro.data.history import History
+from pulse_pyro.features import pack_features, unpack_features
+from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.saved import pack_law, unpack_law
+
+# Laws of any kind: stored whole where they can be, else handed back in and compared.
+
+
+PROBES = 5  # rows of a series at which a law of another make is compared
+
+
+def pack_average_law(law: AverageLaw) -> Packed:
+    """Write both halves of an averaged law."""
+    if not isinstance(law.one, PosteriorLaw) or not isinstance(law.two, PosteriorLaw):
+        raise BundleError("the averaged laws are none of this package and are not stored.")
+    return Packed({}, {}).holding("one", pack_law(law.one)).holding("two", pack_law(law.two))
+
+
+def unpack_average_law(packed: Packed, law: object = None, features: object = None) -> AverageLaw:
+    """Make an averaged law anew; ``law`` : the Law of a custom model, or the averaged law."""
+    one, two = (law.one, law.two) if isinstance(law, AverageLaw) else (law, law)
+    return AverageLaw(unpack_law(packed.part("one"), one), unpack_law(packed.part("two"), two))
+
+
+def pack_any_law(law: Any, contexts: Float2) -> Packed:
+    """Write a law that a calibration or a policy holds, whatever its kind.
+
+    contexts : (2, s_dim) mean and sd of S, around which a law of another make is asked.
+    """
+    if isinstance(law, PosteriorLaw):
+        return Packed({"is": "law"}, {}).holding("law", pack_law(law))
+    if isinstance(law, AverageLaw):
+        return Packed({"is": "average"}, {}).holding("law", pack_average_law(law))
+    about = {
+        "is": "other",
+        "type": type(law).__name__,
+        "law_id": getattr(law, "id", None),
+        "w_names": list(law.schema.w_names),
+    }
+    noise = stream(0, "probe").standard_normal((PROBES, contexts.shape[1]))
+    s = contexts[0] + contexts[1] * noise
+    return Packed(about, {"s": s, "mean": _answers(law, s)})
+
+
+def unpack_any_law(packed: Packed, law: Any) -> Any:
+    """Make the law anew, or return the one that is handed in, compared with the one saved."""
+    saved = packed.manifest
+    if saved["is"] == "law":
+        return unpack_law(packed.part("law"), law)
+    if saved["is"] == "average":
+        return unpack_average_law(packed.part("law"), law)
+    if law is None:
+        raise BundleError(
+            f"its law, {saved['type']}, is none of this package and is not stored; pass it: "
+            "load(path, law=law)."
+        )
+    mine = {
+        "type": type(law).__name__,
+        "law_id": getattr(law, "id", None),
+        "w_names": list(law.schema.w_names),
+    }
+    for name, value in mine.items():
+        if saved[name] != value:
+            raise BundleError(
+                f"it was made with a law of {name} {saved[name]}, but the law passed has {value}."
+            )
+    before, now = packed.arrays["mean"], _answers(law, packed.shaped("s", PROBES, -1))
+    if before.shape != now.shape or not np.allclose(before, now, rtol=1e-6, equal_nan=True):
+        raise BundleError("the law passed gives other answers than when it was saved.")
+    return law
+
+
+def _answers(law: Any, s: Float2) -> Float:
+    """E[W] after the rows s (time, s_dim); nothing where it would carry Monte Carlo error."""
+    asked = law(s[None], [len(s) - 1])
+    return np.asarray(asked.mean()[0], np.float64) if asked.exact else np.zeros(0)
+
+
+# A calibration: everything but its laws and Phi is plain values.
+
+
+CLASSES = (
+    Calibration, Part, Check, MissingTargets, FeatureTargets, History, Schema, Column,
+    Band, GridShape, BasisShape, SplineSum, LinearBasis, RawBasis, Span, IndexShape, Index,
+)  # fmt: skip
+ROWS = 50  # of a unit, beyond the law's memory, at which what was loaded is asked
+
+
+def pack_calibration(calibration: Calibration, own: Any = None) -> Packed:
+    """Write a calibration with the laws it speaks of.
+
+    own : a law that whoever holds the calibration stores itself.
+    """
+    phi, first = calibration.parts[0].targets.features, calibration.parts[0].law
+    laws = {f"law {i}": part.law for i, part in enumerate(calibration.parts)}
+    stored = {name: law for name, law in laws.items() if law is not own}
+    handed = {"features": phi, **stored, **({} if own is None else {"own": own})}
+    packed = pack_value(calibration, CLASSES, handed)
+    contexts = calibration.contexts.schema.contexts
+    packed = packed.holding("features", pack_features(phi, contexts, len(first.schema.w_names)))
+    for name, law in stored.items():
+        packed = packed.holding(name, pack_any_law(law, contexts))
+    return packed
+
+
+def unpack_calibration(
+    packed: Packed, law: object = None, features: object = None, own: object = None
+) -> Calibration:
+    """Make a calibration anew; see :func:`pack_calibration`."""
+    handed: dict[str, object] = {"own": own}
+    handed["features"] = unpack_features(packed.part("features"), features)
+    for name in packed.manifest:
+        if name.startswith("law "):
+            handed[name] = unpack_any_law(packed.part(name), law)
+    found = unpack_value(packed, Calibration, CLASSES, handed)
+    _ask(found)
+    return found
+
+
+def _ask(found: Calibration) -> None:
+    """Refuse a calibration whose parts do not fit together: its bounds are those it holds."""
+    rows = min(found.parts[0].law.summary.memory + ROWS, int(found.contexts.lengths[0]))
+    error = found.error_at(found.contexts.where(np.arange(len(found.contexts.s)) < rows))
+    before = found.error[:rows]
+    exact = all(isinstance(p.targets, MissingTargets) and is_exact(p.law) for p in found.parts)
+    same = error.shape == before.shape and found.inside.shape == found.error.shape[:1]
+    if not same or (exact and not np.allclose(error, before, rtol=1e-6, equal_nan=True)):
+        raise BundleError("its bounds are not those it was saved with.")

@@ -1,1 +1,0 @@
-"""What each real data set is asked, and the table it answers with."""

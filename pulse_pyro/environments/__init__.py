@@ -1,1 +1,0 @@
-"""Worlds with a known truth, to measure policies in."""

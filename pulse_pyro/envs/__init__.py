@@ -1,0 +1,36 @@
+"""Worlds with a known truth, recorded rounds, and agents side by side on them."""
+
+from pulse_pyro._core.namespace import lazy_names
+
+# name -> function() -> Environment, with its own defaults
+ENVS = {
+    "main_linear": "pulse_pyro.envs.arma:main_linear",
+    "main_nonlinear": "pulse_pyro.envs.arma:main_nonlinear",
+    "w_times_action": "pulse_pyro.envs.arma:w_times_action",
+    "nonlinear_w_times_action": "pulse_pyro.envs.arma:nonlinear_w_times_action",
+    "latent_ar": "pulse_pyro.envs.latent_world:latent_ar",
+}
+# name -> function(Seat) -> Agent, or None where it cannot play: what a study plays, in this order
+POLICIES = {
+    "pulse": "pulse_pyro.envs.seats:seat_pulse",
+    "pulse_calibrated": "pulse_pyro.envs.seats:seat_pulse_calibrated",
+    "pulse_adaptive": "pulse_pyro.envs.seats:seat_pulse_adaptive",
+    "oful": "pulse_pyro.envs.seats:seat_oful",
+    "oful_lags": "pulse_pyro.envs.seats:seat_oful_lags",
+    "oful_full": "pulse_pyro.envs.seats:seat_oful_full",
+}
+_HOMES = {
+    "world": "World Environment environment",
+    "series": "Arma subspace_similarity",
+    "hard": "HardWorld",
+    "shifts": "variance_shift rotation translation deformation",
+    "arma": "ArmaWorld main_linear main_nonlinear w_times_action nonlinear_w_times_action",
+    "candidates": "draw_candidates play_candidates",
+    "replay": "Replay shuffled by_time Replayed replay_run playable joined",
+    "simulation": "Agent Fixed Run simulate cond_oracle",
+    "latent_world": "LatentArWorld latent_ar",
+    "agents": "pulse pulse_adaptive pulse_refit post_serving oful oful_lags oful_paper oful_full",
+    "seats": "Seat",
+    "baselines": "clbbf_agent clbbf_paper_agent clbbf_warm_agent larl_agent kalman_agent",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

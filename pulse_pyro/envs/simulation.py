@@ -1,0 +1,185 @@
+"""Measure agents against each other on the same contexts, noise and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro._core.errors import FeatureError, SettingError, nearest
+from pulse_pyro._core.packed import Packed, pack_value, unpack_value
+from pulse_pyro.base import picture
+from pulse_pyro.calibration.online import Sensitivity
+from pulse_pyro.envs.world import World
+from pulse_pyro.policies.horizon import play_horizon
+from pulse_pyro.radius import Radius, constant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+PUBLISHED = constant(2.0)  # what every published synthetic run used
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """The linear core on given features.
+
+    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d, or a
+    Sensitivity. taught : features learned from, if not those scored; see :func:`play_horizon`.
+    """
+
+    name: str
+    x: Float4
+    radius: Radius = PUBLISHED
+    ridge: float = 1.0
+    error: Float3 | Sensitivity | None = None
+    taught: Float4 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """An agent whose actions (run, time) were found elsewhere, on the same world."""
+
+    name: str
+    action: Int
+
+
+def cond_oracle(world: World) -> Fixed:
+    """Knows theta* and E[Phi | S_1:t], not W: its full-context regret is the information gap."""
+    return Fixed("cond_oracle", world.mean_cond.argmax(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Noise-free cumulative regret of each agent, of both kinds.
+
+    Attributes
+    ----------
+    names : agents, in order.
+    action : (agent, run, time); negative where a round could not be scored.
+    regret, regret_cond : (agent, run, time) cumulative, against the best arm given the full
+        context and given S alone. Their expected difference is the same for every policy that
+        sees only S: sum_t J_t, what none of them can earn.
+    info_gap : (run,) realised full-context regret of the best policy that sees only S.
+    """
+
+    names: tuple[str, ...]
+    action: Int
+    regret: Float3
+    regret_cond: Float3
+    info_gap: Float1
+
+    def of(self, name: str) -> Float2:
+        """Cumulative full-context regret (run, time) of one agent."""
+        if name not in self.names:
+            raise SettingError(f"Run.of: there is no agent {name!r}{nearest(name, self.names)}")
+        found: Float2 = self.regret[self.names.index(name)]
+        return found
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per agent: final regret of both kinds with standard errors over runs."""
+        import pandas as pd
+
+        final, cond = self.regret[..., -1], self.regret_cond[..., -1]
+        return pd.DataFrame(
+            {
+                "regret": final.mean(1),
+                "se": _se(final),
+                "regret_cond": cond.mean(1),
+                "se_cond": _se(cond),
+                "info_gap": self.info_gap.mean(),
+                "runs": final.shape[1],
+                "refused": (self.action < 0).sum((1, 2)),
+            },
+            index=pd.Index(self.names, name="agent"),
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw mean cumulative regret with a band of one standard error over runs."""
+        return picture("regret_curves")(self, ax)
+
+    def __repr__(self) -> str:
+        table = self.table
+        whole = table[table["refused"] == 0]["regret_cond"].drop("cond_oracle", errors="ignore")
+        head = f"Run: lowest conditional regret: {whole.idxmin()}" if len(whole) else "Run"
+        if (table["refused"] > 0).any():
+            head += "; agents that refused rounds are flattered: those cost nothing"
+        return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html(float_format="{:.4g}".format)
+
+
+def pack_run(run: Run) -> Packed:
+    """Write a run as plain values and arrays; see ``save``."""
+    return pack_value(run, (Run,))
+
+
+def unpack_run(packed: Packed, law: object = None, features: object = None) -> Run:
+    """Make a run anew."""
+    run = unpack_value(packed, Run, (Run,))
+    wanted = (len(run.names), len(run.info_gap), run.action.shape[2])
+    if {run.action.shape, run.regret.shape, run.regret_cond.shape} != {wanted}:
+        raise ValueError(f"actions and regrets are not all {wanted}")
+    return run
+
+
+def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
+    """Play every agent on the same world.
+
+    Contexts do not depend on actions, so each agent's whole horizon is handed to the compiled
+    loop at once. Rounds with a feature that is not finite are refused, counted and cost nothing.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> world = pp.envs.w_times_action().world(runs=2, horizon=50, rng=pp.stream(0, "online"))
+    >>> run = simulate(world, [pp.envs.oful(world), pp.envs.cond_oracle(world)])
+    >>> run.regret.shape, float(run.table["regret_cond"]["cond_oracle"])
+    ((2, 2, 50), 0.0)
+    """
+    names = tuple(agent.name for agent in agents)
+    if not agents or len(set(names)) < len(names):
+        raise SettingError(f"simulate needs at least one agent and distinct names, not {names}.")
+    action = np.stack([_actions(world, agent) for agent in agents])
+    gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
+    full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
+    cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
+    return Run(names, action, full, cond, gap)
+
+
+def _actions(world: World, agent: Agent | Fixed) -> Int:
+    if isinstance(agent, Fixed):
+        action = np.asarray(agent.action)
+        fits = action.shape == world.phi.shape[:2] and np.issubdtype(action.dtype, np.integer)
+        if not fits or action.max() >= world.phi.shape[2]:
+            raise SettingError(
+                f"simulate: agent {agent.name!r} must hold whole actions below "
+                f"{world.phi.shape[2]} for (run, time) = {world.phi.shape[:2]}, but it holds "
+                f"{action.dtype} of shape {action.shape}."
+            )
+        return action
+    if agent.x.shape[:3] != world.phi.shape[:3]:
+        raise FeatureError(
+            f"simulate: agent {agent.name!r} has features {agent.x.shape}, but the world is "
+            f"(run, time, action) = {world.phi.shape[:3]}."
+        )
+    action, _, _ = play_horizon(
+        agent.x,
+        world.reward,
+        agent.radius,
+        ridge=agent.ridge,
+        error=agent.error,
+        taught=agent.taught,
+    )
+    return action
+
+
+def _se(values: Float2) -> Float1:
+    runs = values.shape[1]
+    return values.std(1, ddof=1) / np.sqrt(runs) if runs > 1 else np.full(len(values), np.nan)

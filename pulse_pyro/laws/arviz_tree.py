@@ -1,0 +1,449 @@
+"""A fitted law for ArviZ: posterior, predictions and densities in labelled groups.
+
+The one place that knows of ArviZ: its InferenceData up to 0.x, xarray's DataTree from 1.x on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Bool, Float, Float4, Int, whole
+from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.data.history import History
+from pulse_pyro.laws.conjugate import LinearKernel
+from pulse_pyro.laws.table import input_names, regression
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+    from pulse_pyro.laws.fitted import PosteriorConditional, PosteriorLaw
+
+# The posterior of a fitted law with the axes of its parameters named.
+
+
+TAKEN = ("chain", "draw", "row", "unit", "time")  # axes and labels of every result
+
+
+class Named(NamedTuple):
+    """Draws (draw, *dims) of one parameter, and the names of its axes."""
+
+    dims: tuple[str, ...]
+    draws: Float
+
+
+def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
+    """Return the posterior by parameter; an axis "input" is the summary's, "output" that of W.
+
+    For a linear law the regression in the data's units, as in its table; otherwise the sites in
+    the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent).
+    """
+    kernel = fitted.kernel
+    if isinstance(kernel, LinearKernel):
+        return _linear(fitted, kernel)
+    given: dict[str, Any] = dict(getattr(fitted.law.family, "dims", {})) | dict(fitted.law.dims)
+    out = {
+        name: Named(_axes(name, value, given.get(name), fitted.law.label), value)
+        for name, value in fitted.draws.items()
+    }
+    _refuse_clashes(out, fitted.law.label)
+    return out
+
+
+def axis_labels(fitted: PosteriorLaw, named: Mapping[str, Named]) -> dict[str, list[str]]:
+    """Label "input", "output" and "pair" where their length is that of the inputs, or of W."""
+    w = fitted.schema.w_names
+    pairs = [f"{w[i]}, {w[j]}" for i in range(len(w)) for j in range(i)]
+    known = {"input": list(input_names(fitted)), "output": list(w), "pair": pairs}
+    size = {d: n for one in named.values() for d, n in zip(one.dims, _shape(one), strict=True)}
+    return {d: labels for d, labels in known.items() if size.get(d) == len(labels)}
+
+
+def _linear(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Named]:
+    level, slope, spread = regression(fitted, kernel)
+    out = {
+        "intercept": Named(("output",), level),
+        "slope": Named(("input", "output"), slope),
+        "noise_scale": Named(("output",), spread),
+    }
+    if len(fitted.schema.w_names) > 1:
+        cov = kernel.factor @ np.swapaxes(kernel.factor, 1, 2)
+        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
+        row, column = np.tril_indices(len(fitted.schema.w_names), -1)
+        out["noise_correlation"] = Named(
+            ("pair",), cov[:, row, column] / (sd[:, row] * sd[:, column])
+        )
+    if kernel.df is not None:
+        out["df"] = Named((), kernel.df)
+    return out
+
+
+def _axes(name: str, value: Float, given: Any, label: str) -> tuple[str, ...]:
+    count = value.ndim - 1
+    if given is None:
+        return tuple(f"{name}_dim_{i}" for i in range(count))
+    axes = (given,) if isinstance(given, str) else tuple(map(str, given))
+    if len(axes) != count or len(set(axes)) != count:
+        raise ModelError(
+            f"{label}: dims names the axes of site {name!r} {axes}, but its draws have {count} "
+            f"{'axis' if count == 1 else 'axes'}, {value.shape[1:]}; give each one name of its own."
+        )
+    odd = [axis for axis in axes if axis in TAKEN]
+    if odd:
+        raise ModelError(
+            f"{label}: dims calls an axis of site {name!r} {odd[0]!r}, which every result has "
+            f"({', '.join(TAKEN)}); choose another name."
+        )
+    return axes
+
+
+def _refuse_clashes(named: Mapping[str, Named], label: str) -> None:
+    """Refuse one name for two lengths, or for an axis and a site."""
+    size: dict[str, tuple[str, int]] = {}
+    for name, one in named.items():
+        for axis, length in zip(one.dims, _shape(one), strict=True):
+            first, before = size.setdefault(axis, (name, length))
+            if before != length:
+                raise ModelError(
+                    f"{label}: dims calls an axis of {first!r} (length {before}) and one of "
+                    f"{name!r} (length {length}) both {axis!r}; name them apart."
+                )
+            if axis in named:
+                raise ModelError(
+                    f"{label}: dims calls an axis of {name!r} {axis!r}, which is a site too; "
+                    "choose another name."
+                )
+
+
+def _shape(one: Named) -> tuple[int, ...]:
+    return tuple(one.draws.shape[1:])
+
+
+# Rows of a history under a fitted law: predictions, densities and labels, as groups for ArviZ.
+
+
+MOST = 50_000_000  # predicted values and densities: 400 MB
+
+
+class ArchiveRows(NamedTuple):
+    """Rows of a history: their numbers (n,), and what the law says there."""
+
+    row: Int
+    asked: PosteriorConditional
+
+
+def archive_rows(fitted: PosteriorLaw, history: History) -> ArchiveRows:
+    """Return the rows that have W and all the law needs, or say why there are none."""
+    if not isinstance(history, History):
+        raise DataError(
+            f"to_arviz: a History was expected, but got {type(history).__name__}; pass the one the "
+            "law was fitted on, or held-out units."
+        )
+    for kind in ("s_names", "w_names"):
+        ours, got = getattr(fitted.schema, kind), getattr(history, kind)
+        if ours != got:
+            odd = sorted(set(ours) ^ set(got)) or [got[0]]
+            raise DataError(
+                f"to_arviz: the law was fitted on columns {ours}, but the history has {got}; "
+                f"{odd[0]!r} does not match."
+            )
+    learned = fitted.law.unseen == "learned"
+    rows = history.rows(fitted.summary, holes="x" if learned else "")
+    row = rows.at
+    if learned:  # such a law still refuses some rows, by the mean they are given
+        row = row[np.isfinite(fitted(history, row).mean()).all(-1)]
+        if not len(row):
+            raise DataError(
+                f"to_arviz: {fitted.law.label} refuses every row of this history: each lacks an "
+                "input that training never saw missing."
+            )
+    return ArchiveRows(row, fitted(history, row))
+
+
+class Draws(NamedTuple):
+    """Posterior draws that predict: their positions (chain, draw), and their labels (draw,)."""
+
+    at: Int
+    label: Int
+
+
+def row_groups(
+    fitted: PosteriorLaw,
+    history: History,
+    asked: ArchiveRows,
+    draws: Draws,
+    rng: np.random.Generator,
+) -> dict[str, Dataset]:
+    """Return posterior_predictive, observed_data, constant_data and log_likelihood."""
+    import xarray as xr
+
+    index = draws.at
+    w_dim, n = len(history.w_names), len(asked.row)
+    values = index.size * n * (1 + w_dim)
+    if values > MOST:
+        fits = max(MOST // (n * (1 + w_dim)), 1)
+        raise SettingError(
+            f"to_arviz: {index.size} draws of {n} rows make {values:,} values (limit {MOST:,}); "
+            f"ask for size={fits} or fewer, or pass fewer units: history.take(range(100))."
+        )
+    by_row = {
+        "row": asked.row,
+        "unit": ("row", np.array(history.units)[history.unit_of[asked.row]]),
+        "time": ("row", history.step[asked.row]),
+    }
+    output = {"output": list(history.w_names)}
+    by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
+    shape = (*index.shape, n)
+    drawn = asked.asked.draws_of(index.ravel(), rng)
+    out = {
+        "posterior_predictive": xr.Dataset(
+            {"w": (("chain", "draw", "row", "output"), drawn.reshape(*shape, w_dim))},
+            by_draw | output,
+        ),
+        "observed_data": xr.Dataset(
+            {"w": (("row", "output"), history.w[asked.row])}, by_row | output
+        ),
+        "constant_data": xr.Dataset(
+            {"x": (("row", "input"), asked.asked.x)}, by_row | {"input": list(input_names(fitted))}
+        ),
+    }
+    if not _latent(fitted):
+        score = asked.asked.log_densities(history.w[asked.row], index.ravel())
+        each = {"w": (("chain", "draw", "row"), score.reshape(shape))}
+        out["log_likelihood"] = xr.Dataset(each, by_draw)
+    return out
+
+
+def _latent(fitted: PosteriorLaw) -> list[str]:
+    """Sites that rows have of their own, over which a density would have to be averaged."""
+    return [] if fitted.card is None else [site.name for site in fitted.card.locals]
+
+
+def row_attrs(fitted: PosteriorLaw, history: History, asked: ArchiveRows) -> dict[str, Any]:
+    """Return how many rows there are, how many were fitted on, and whether they are scored."""
+    known = np.isin(np.array(history.clusters), np.array(fitted.units))
+    fitted_on = int(known[history.cluster[asked.row]].sum())
+    told = "log p(w | S_1:t, draw), computed row by row from the law's own density"
+    if _latent(fitted):
+        told = (
+            f"left out: rows have latents of their own ({', '.join(_latent(fitted))}), and the "
+            "density of w given the draws is an average over them"
+        )
+    return {
+        "rows": len(asked.row),
+        "rows_left_out": len(history.s) - len(asked.row),
+        "rows_fitted_on": fitted_on,
+        "log_likelihood": told,
+    }
+
+
+PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
+
+
+class Bounds(Protocol):
+    """What is asked of a Calibration, whose module this one must not know."""
+
+    @property
+    def law_id(self) -> str:
+        """The law it is about."""
+
+    @property
+    def level(self) -> float:
+        """Its probability."""
+
+    @property
+    def mode(self) -> str:
+        """Split, all or crossfit."""
+
+    @property
+    def error(self) -> Float4:
+        """E_{t,a,j}, (series, time, action, d)."""
+
+    @property
+    def inside(self) -> Bool:
+        """Which contexts lie in the domain, (series, time)."""
+
+
+def to_tree(
+    fitted: PosteriorLaw,
+    history: History | None = None,
+    *,
+    seed: int = 0,
+    size: int = 500,
+    calibration: Bounds | None = None,
+) -> Any:
+    """Return a fitted law as ArviZ holds results: InferenceData (0.x) or a DataTree (1.x).
+
+    Parameters
+    ----------
+    fitted : the law.
+    history : rows to predict and to score; its columns are those the law was fitted on.
+    seed : of the predictions.
+    size : posterior draws, over all chains, that predict and score; spread evenly.
+    calibration : of this law; another law's is refused.
+
+    Groups, with (chain, draw) first where there are draws:
+
+    - posterior : for a linear law intercept, slope (input, output) and noise_scale in the data's
+      units, otherwise every site in the law's own units, axes named by ``Law.dims``.
+    - sample_stats : diverging, after Nuts. fit : quality figures, and loss (step) if there is one.
+    - posterior_predictive : w (row, output), draw d made from posterior draw d.
+    - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
+      have latents of their own, with the reason in the attribute ``log_likelihood``.
+    - observed_data : w (row, output). constant_data : x (row, input).
+    - calibration : D_t and inside (series, time) at the calibration's own held-out contexts, NaN
+      where one is not complete; attributes level, mode.
+
+    ``row`` numbers the rows of ``history.to_frame()``, so rows of two laws can be matched; each
+    has its ``unit`` and ``time`` as labels. Rows that lack W, or an input the law cannot do
+    without, are left out and counted in ``rows_left_out``.
+
+    Not covered: ``az.loo`` leaves out single rows, as if those of a unit were independent, and it
+    means something only for rows the law was fitted on (the attribute ``rows_fitted_on`` tells);
+    on held-out units ``fitted.log_density`` is the score. A model with effects of units is asked
+    for the density of a unit nobody has met, as in prediction. Only draws after Nuts stand in
+    chains: r_hat and ESS of any other law say nothing (``az.summary(..., kind="stats")`` does not
+    ask). Members of a neural ensemble are few and no posterior; ``az.loo`` says nothing of them.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.envs.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> law = pp.linear_lags(19).fit(history, seed=0)
+    >>> tree = law.to_arviz(history.take(range(5)), size=50)
+    >>> dict(tree["log_likelihood"].sizes)
+    {'chain': 1, 'draw': 50, 'row': 200}
+    >>> tree["posterior"]["slope"].coords["input"].values.tolist()[:2]
+    ['s.lag0', 's.lag1']
+    """
+    import_arviz()
+    if not hasattr(fitted, "draws"):
+        raise ModelError(
+            f"to_tree: a fitted law was expected, but got {type(fitted).__name__}; fit it first: "
+            "law.fit(history, seed=0)."
+        )
+    whole(size, "to_arviz: size", 1)
+    rng = stream(seed, "arviz")
+    index = _chains(fitted)
+    groups, attrs = {"posterior": _posterior(fitted, index)}, _attrs(fitted)
+    groups |= _fit_groups(fitted, index)
+    if history is not None:
+        rows = archive_rows(fitted, history)
+        draw = _spread(index, size)
+        groups |= row_groups(fitted, history, rows, Draws(index[:, draw], draw), rng)
+        attrs |= row_attrs(fitted, history, rows) | {"seed_of_predictions": int(seed)}
+    if calibration is not None:
+        groups["calibration"] = _calibration(fitted, calibration)
+    return joined_groups(groups, attrs)
+
+
+def _calibration(fitted: PosteriorLaw, found: Bounds) -> Dataset:
+    import xarray as xr
+
+    if found.law_id != fitted.id:
+        raise BundleError(
+            f"to_arviz: the calibration is about law {found.law_id}, this law is {fitted.id}; "
+            "calibrate this one."
+        )
+    bound = np.max(found.error**2, axis=(1, 2))
+    data = {"D": ("context", bound), "inside": ("context", found.inside)}
+    return xr.Dataset(data, attrs={"level": found.level, "mode": found.mode})
+
+
+def import_arviz() -> Any:
+    """Return the module arviz, which takes seconds to load, or say how to get it back."""
+    try:
+        import arviz
+    except ImportError as cause:
+        raise SettingError(
+            f"to_arviz: ArviZ comes with pulse-pyro but cannot be loaded here ({cause}); "
+            "pip install arviz brings it back."
+        ) from cause
+    return arviz
+
+
+def joined_groups(groups: Mapping[str, Dataset], attrs: Mapping[str, Any]) -> Any:
+    """Put groups together as the installed ArviZ wants them."""
+    arviz = import_arviz()
+    labelled = {name: group.assign_attrs(attrs) for name, group in groups.items()}
+    # looked up in the module's own names: asking 1.x for the attribute draws a warning
+    if "InferenceData" in vars(arviz):
+        return arviz.InferenceData(attrs=dict(attrs), **labelled)
+    from xarray import DataTree
+
+    tree = DataTree.from_dict({f"/{name}": group for name, group in labelled.items()})
+    tree.attrs.update(attrs)
+    return tree
+
+
+def _chains(fitted: PosteriorLaw) -> Int:
+    """Return the positions (chain, draw) of stored draws, chains cut to the shortest."""
+    count, chains = fitted.kernel.count, fitted.record.chains
+    each = -(-count // chains)
+    shortest = count - each * (chains - 1)
+    return np.arange(chains)[:, None] * each + np.arange(shortest)
+
+
+def _spread(index: Int, size: int) -> Int:
+    """Return the draws of a chain that predict: evenly spread, ``size`` over all chains."""
+    chains, length = index.shape
+    some = min(max(size // chains, 1), length)
+    return np.unique(np.linspace(0, length - 1, some).round().astype(np.int64))
+
+
+def _posterior(fitted: PosteriorLaw, index: Int) -> Dataset:
+    import xarray as xr
+
+    named = named_draws(fitted)
+    data = {name: (("chain", "draw", *one.dims), one.draws[index]) for name, one in named.items()}
+    chain, draw = np.arange(len(index)), np.arange(index.shape[1])
+    out = xr.Dataset(data, {"chain": chain, "draw": draw} | axis_labels(fitted, named))
+    # one order of axes for all: summary of ArviZ 1.3 mixes up labels where orders differ
+    axes = dict.fromkeys(axis for one in named.values() for axis in one.dims)
+    return out.transpose("chain", "draw", *axes)
+
+
+def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
+    import xarray as xr
+
+    out, record = {}, fitted.record
+    if record.diverging is not None:
+        diverging = np.isin(index, np.array(record.diverging, np.int64))
+        draw = {"chain": np.arange(len(index)), "draw": np.arange(index.shape[1])}
+        out["sample_stats"] = xr.Dataset({"diverging": (("chain", "draw"), diverging)}, draw)
+    about: dict[str, Any] = dict(record.quality)
+    if record.losses:
+        about["loss"] = ("step", np.array(record.losses))
+    if about:
+        out["fit"] = xr.Dataset(about)
+    return out
+
+
+def _attrs(fitted: PosteriorLaw) -> dict[str, Any]:
+    record = fitted.record
+    if record.diverging is not None:
+        told = f"{record.chains} chains of NUTS"
+    elif "divergences" in record.quality:
+        told = "draws stand in one chain: those of NUTS were mixed when weights were drawn"
+    else:
+        told = "draws stand in one chain: they are no Markov chain, and r_hat means nothing"
+    return {
+        "law": fitted.law.label,
+        "law_id": fitted.id,
+        "inference": record.inference,
+        "seed": record.seed,
+        "chains": told,
+        "rows_of_the_fit": record.rows,
+        "versions": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,115 @@
+"""What held-out pieces of the archive say of each law: diagnostics and D_t."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pulse_pyro._core.errors import PulseError
+from pulse_pyro._core.parallel import Engine, in_order
+from pulse_pyro._core.progress import bar
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.uniform import calibrate
+from pulse_pyro.diagnostics.held_out import diagnose
+from pulse_pyro.paper.compare import HERE, Imputer
+from pulse_pyro.paper.datasets import Dataset
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One law, fitted on half of the archive's pieces and judged on the others.
+
+    law, seconds : which, and how long all of it took.
+    diagnose : verdict of the diagnostics. calibrate : of the calibration, or why there is none.
+    failed : checks of either that failed, by kind, and of how many W.
+    root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W.
+    outside : share of online contexts outside the domain.
+    """
+
+    law: str
+    seconds: float
+    diagnose: str
+    calibrate: str
+    failed: str
+    root_mean: float
+    root_sup: float
+    outside: float
+
+
+class JudgeJob(NamedTuple):
+    """A law to be judged."""
+
+    dataset: Dataset
+    imputer: Imputer
+    seed: int
+
+
+def judge(
+    dataset: Dataset, imputers: Sequence[Imputer], *, seed: int = 0, engine: Engine = HERE
+) -> list[Judged]:
+    """Diagnose and calibrate each law on pieces of the archive it has not seen.
+
+    D_t is that of W itself in units of its sd in the archive, the largest over all W: every
+    feature of the replays is a W or an observed number.
+    """
+    jobs = [JudgeJob(dataset, each, seed) for each in imputers]
+    found = bar(in_order(_judge, jobs, engine), label=f"judge {dataset.name}", total=len(jobs))
+    return list(found)
+
+
+def judged_table(judged: Sequence[Judged]) -> DataFrame:
+    """One line per law."""
+    import pandas as pd
+
+    return pd.DataFrame([vars(each) for each in judged]).set_index("law")
+
+
+def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, Calibration]:
+    """Fit on half of the pieces, in units of their sd, and calibrate on the others."""
+    fit, held_out = dataset.scale(dataset.pieces).split(seed=seed)
+    law = imputer.law.fit(fit, seed=seed)
+    features = next(iter(dataset.replays.values())).features
+    return law, calibrate(law, held_out, features, seed=seed)
+
+
+def _judge(job: JudgeJob) -> Judged:
+    start = time.perf_counter()
+    fit, held_out = job.dataset.scale(job.dataset.pieces).split(seed=job.seed)
+    law = job.imputer.law.fit(fit, seed=job.seed)
+    found = diagnose(law, held_out, seed=job.seed)
+    checks = list(found.checks)
+    replay = next(iter(job.dataset.replays.values()))
+    mean = sup = outside = float("nan")
+    try:
+        bound = calibrate(law, held_out, replay.features, seed=job.seed)
+    except PulseError as refusal:  # a finding in itself: the page says why there is no bound
+        said = str(refusal)
+    else:
+        said = bound.verdict
+        checks += bound.checks
+        worst = bound.error.max((-2, -1))[bound.inside]
+        mean, sup = float(worst.mean()), float(worst.max())
+        rows = replay.complete & np.isfinite(law.summary(replay.s)).all(-1)
+        outside = float(1.0 - bound.inside_at(replay.s)[rows].mean())
+    failed = _failed([each.name for each in checks if each.verdict == "fail"], held_out.w_names)
+    seconds = time.perf_counter() - start
+    return Judged(job.imputer.name, seconds, found.verdict, said, failed, mean, sup, outside)
+
+
+def _failed(names: Sequence[str], w_names: Sequence[str]) -> str:
+    """Return the kinds of checks among these names; one that is asked of each W with a count."""
+    of_w = {f"{kind} {w}": kind for kind in {n.split(" ")[0] for n in names} for w in w_names}
+    kinds = Counter(of_w.get(name, name) for name in names)
+    each = set(of_w.values())
+    return ", ".join(
+        f"{kind} ({n} W)" if kind in each and kind not in names else kind
+        for kind, n in kinds.items()
+    )

@@ -1,1 +1,0 @@
-"""Agents side by side on the same worlds."""

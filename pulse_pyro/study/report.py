@@ -1,0 +1,197 @@
+"""Stage report: one page put together from what the other stages wrote; nothing is refitted."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from pulse_pyro._core.errors import BundleError
+from pulse_pyro.base import Verdict, worst_verdict
+from pulse_pyro.report import Section, beyond_domain, in_domain, provenance_sections, write_report
+from pulse_pyro.study.plain import sections_from_plain
+from pulse_pyro.study.workspace import (
+    ARTEFACT,
+    Record,
+    Workspace,
+    digest,
+    files,
+    inputs_of,
+    open_workspace,
+    read_json,
+    read_record,
+    require,
+    title_of,
+    wanted,
+    write_record,
+)
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """The page of a study.
+
+    Attributes
+    ----------
+    path : the page. law_id : of the law all of it is about.
+    verdicts : stage -> verdict, of diagnose and, where the study has [features], calibrate.
+    text : the sentence at its head.
+    """
+
+    path: Path
+    law_id: str
+    verdicts: dict[str, Verdict]
+    text: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the verdicts."""
+        return worst_verdict(self.verdicts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "stage": "report",
+            "verdict": self.verdict,
+            "verdicts": self.verdicts,
+            "law_id": self.law_id,
+            "text": self.text,
+            "report": str(self.path),
+        }
+
+    def __repr__(self) -> str:
+        return f"{self.text}\nReport: {self.path}"
+
+
+def report_study(path: str | Path, out: str | Path | None = None) -> StudyReport:
+    """Put the page of a study together from its artefacts.
+
+    Parameters
+    ----------
+    path : the study file. out : the results folder, by default ``results`` beside the study.
+
+    Needs every stage the study has sections for, up to date. Artefacts of different laws are
+    refused. Writes ``report.html`` and, beside it, ``report.json`` with what it was made from.
+    """
+    return make_report(open_workspace(path, out))
+
+
+def make_report(work: Workspace) -> StudyReport:
+    """Write the page."""
+    stages = wanted(work)
+    _one_law(work, stages)
+    above = {stage: require(work, stage, "report") for stage in stages}
+    found = read_report(work)
+    sections: list[Section] = []
+    for stage in stages:
+        sections += sections_from_plain(read_json(work.folder(stage) / "sections.json"))
+    study = work.study
+    law_ids = {stage: record.law_id for stage, record in above.items()}
+    sections += provenance_sections(law_ids, seed=study.seed, hashes=_hashes(work, above))
+    title = f"PULSE-UCB study: {title_of(study.path)}"
+    write_report(found.path, title, found.text, sections)
+    files = {found.path.name: digest(found.path.read_bytes())}
+    inputs = inputs_of(work, "report", above)
+    write_record(work.record("report"), Record("report", found.law_id, inputs, files))
+    return found
+
+
+def read_report(work: Workspace) -> StudyReport:
+    """Return the verdict the artefacts give, without writing a page."""
+    about = {stage: read_json(work.folder(stage) / ARTEFACT[stage]) for stage in wanted(work)}
+    verdicts: dict[str, Verdict] = {
+        stage: about[stage]["verdict"] for stage in ("diagnose", "calibrate") if stage in about
+    }
+    law_id = about["fit"]["law_id"]
+    worst = worst_verdict(verdicts.values())
+    return StudyReport(work.out / "report.html", law_id, verdicts, _sentence(worst, about))
+
+
+def _one_law(work: Workspace, stages: list[str]) -> None:
+    """Refuse artefacts of different laws, by what each says of itself."""
+    ids = {
+        stage: read_record(work.record(stage)).law_id
+        for stage in stages
+        if work.record(stage).exists()
+    }
+    for stage, law_id in ids.items():
+        if law_id != ids.get("fit", law_id):
+            raise BundleError(
+                f"report: law_id mismatch: {work.folder(stage)} is about law {law_id}, but "
+                f"{work.folder('fit')} holds law {ids['fit']}; pulse-pyro run {work.study.path} "
+                "makes them agree."
+            )
+
+
+def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
+    """Return name -> SHA-256 of the study's own files and of what its stages wrote.
+
+    Own files are named relative to the study: two of one name in two folders are two files.
+    """
+    folder = work.study.path.parent
+    out = {
+        PurePath(os.path.relpath(path, folder)).as_posix(): work.opened[name]
+        for name, path in files(work.study).items()
+        if path is not None
+    }
+    for stage, record in above.items():
+        wrote = record.files.items()  # sections are on the page itself
+        out |= {f"{stage}/{name}": found for name, found in wrote if name != "sections.json"}
+    return out
+
+
+SHOWN = {
+    "pulse": "PULSE-UCB with a constant radius",
+    "pulse_calibrated": "calibrated",
+    "oful": "without W",
+    "oful_lags": "without W, on raw lags",
+}
+
+
+def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
+    names = {"diagnose": "the law on held-out units", "calibrate": "the bound on its error"}
+    said = [f"{names[s]}: {about[s]['verdict']}" for s in names if s in about]
+    out = f"{worst.capitalize()} ({'; '.join(said)})."
+    bad = [
+        check["name"]
+        for stage in names
+        if stage in about
+        for check in about[stage]["checks"]
+        if check["verdict"] == worst and worst in ("warn", "fail")
+    ]
+    if bad:
+        out += f" Look first at: {', '.join(bad[:4])}."
+    if "calibrate" in about and about["calibrate"]["verdict"] == "fail":
+        out += " No bound on the law's error holds as long as a check of it fails."
+    elif "calibrate" in about:
+        bound = about["calibrate"]
+        level = f"{100 * bound['level']:.4g}%"
+        each = ", ".join(
+            f"{row['target']} by at most {row['bound mean']:.3g} on average and "
+            f"{row['bound sup']:.3g} at worst"
+            for row in bound["table"][:3]
+        )
+        more = "" if len(bound["table"]) <= 3 else f" and {len(bound['table']) - 3} more"
+        outside, largest = bound["D"]["outside_share"], math.sqrt(bound["D"]["largest"])
+        out += (
+            f" How far off can the law's expectation be? With probability {level}, "
+            f"{in_domain(outside)}: {each}{more}{beyond_domain(outside, largest)}."
+        )
+    if "simulate" in about:
+        run = about["simulate"]
+        rows = {row["agent"]: row for row in run["table"]}
+        shown = [f"{words} {_regret(rows[name])}" for name, words in SHOWN.items() if name in rows]
+        known = run["truth_id"] is None
+        where = "in a known world" if known else "on real contexts with made-up rewards"
+        out += (
+            f" Played {where}, {run['rounds']:,} rounds: regret against the best policy that sees "
+            f"only S, {', '.join(shown)}{'' if known else '; no forecast'}."
+        )
+    return out
+
+
+def _regret(row: dict[str, Any]) -> str:
+    se = row["se_cond"]  # None: one run has none
+    return f"{row['regret_cond']:.1f}" + ("" if se is None else f" (se {se:.1f})")

@@ -1,0 +1,152 @@
+"""The planner: exponents of laws that are right, and what laws that are wrong are told."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pulse_pyro as pp
+from pulse_pyro.calibration.planner import _subsets
+from tests.helpers import linear_history
+
+
+@pytest.fixture(scope="module")
+def planned():
+    # the smallest part holds out n/16 units of 25 complete rows: 500 rows for 20 coefficients, so
+    # that 1 / (rows - 21) differs from 1 / rows by 4 %, and the exponent by 0.01 at most
+    world = pp.envs.w_times_action()
+    stakes = pp.calibration.Stakes(10_000, math.hypot(0.05, 0.156), 1.1)
+    return [
+        pp.plan(
+            world.archive(320, 45, rng=pp.stream(seed, "archive")),
+            pp.linear_lags(19),
+            world.features,
+            stakes=stakes,
+            seed=seed,
+        )
+        for seed in range(3)
+    ]
+
+
+def test_subsets_are_nested_and_the_small_ones_share_no_unit():
+    few, more, every = (_subsets(320, units, 8, 0) for units in (40, 80, 320))
+    assert all(set(a) < set(b) for a, b in zip(few, more, strict=True))
+    assert sorted(np.concatenate(few)) == list(range(320)) == sorted(every[3])
+
+
+def test_the_bound_of_a_linear_law_falls_like_one_over_root_n(planned):
+    assert [p.decay.units.tolist() for p in planned] == [[40, 80, 160, 320]] * 3
+    assert [p for p in planned if abs(p.decay.rate - 0.5) > 0.1] == []
+
+
+def test_the_answer_follows_from_its_parts(planned):
+    found = planned[0]
+    assert found.answer == "reachable"
+    n, low, high = found.needed
+    assert 320 < low < n < high
+    there = found.stakes.parts(float(found.error_decay.at(n)[1]), dim=4, norm=found.norm)
+    assert there.imputation == pytest.approx(there.statistical)
+    short = replace(found, stakes=replace(found.stakes, horizon=100))
+    assert short.answer == "already there"
+    assert "already there" in short.verdict
+    assert short.needed.n < 320
+
+
+def test_the_numbers_are_those_of_calibrations_at_the_same_contexts(planned):
+    found, world = planned[1], pp.envs.w_times_action()
+    history = world.archive(320, 45, rng=pp.stream(1, "archive"))
+    order = pp.stream(1, "plan", "order").permutation(320)
+    few = found.recipe.calibrate(
+        pp.linear_lags(19), history.take(np.sort(order[:40])), world.features, seed=1
+    )
+    chosen = pp.stream(1, "plan", "contexts").permutation(320)[:44]
+    s = history.grid.s[chosen]
+    d = np.max(few.error_at(s) ** 2, axis=(2, 3))[few.inside_at(s)]
+    assert found.decay.values[0, 0] == pytest.approx(np.sqrt(d.mean()), rel=0.05)  # fewer inside
+    assert found.contexts <= few.inside_at(s).sum()
+
+
+def test_what_a_plan_shows(planned):
+    found = planned[0]
+    assert len(repr(found).splitlines()) <= 12
+    assert repr(found).startswith("Plan: about ")
+    assert list(found.table) == ["units", "rows", "root_mean_D", "se", "rms_e", "mean_e"]
+    assert (found.table["rms_e"] >= found.table["mean_e"]).all()
+    plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert plain["needed_units"]["n"] == pytest.approx(found.needed.n)
+    assert "<table" in found._repr_html_()
+    for horizon in (100, 10_000, 10**9):
+        ax = replace(found, stakes=replace(found.stakes, horizon=horizon)).plot()
+        assert len(ax.lines) >= 4
+
+
+def test_a_law_that_is_wrong_is_told_that_history_will_not_mend_it():
+    world, law = pp.envs.main_nonlinear(), pp.linear_lags(pp.Window(3, np.mean))
+    phi = pp.terms(["1", "s", "w", "w*a"], 2, observed=["s"], missing=["w"])
+    history = world.archive(160, 40, rng=pp.stream(0, "archive"))
+    stakes = pp.calibration.Stakes(10_000, 0.2, 1.1)
+    found = pp.plan(history, law, phi, stakes=stakes, seed=0, orderings=4)
+    assert found.answer == "not reachable"
+    assert found.decay.rate < 0.2
+    assert "not reachable by this rate" in found.verdict
+    again = pp.plan(history, law, phi, stakes=stakes, seed=0, orderings=4)
+    assert again.to_json() == found.to_json()
+    bent = pp.Features(lambda s, w, a: np.column_stack([s, np.tanh(w) * a]), 2, ("s", "t"))
+    found = pp.plan(history, law, bent, stakes=stakes, seed=0, orderings=2)
+    assert 0.0 < found.monte_carlo < 1.0
+    assert "of D's root is Monte Carlo error" in repr(found)
+
+
+def test_small_archives_lose_sizes_or_are_refused():
+    phi = pp.terms(["1", "w0*a"], 2, observed=["s"], missing=["w0"])
+    stakes, law = pp.calibration.Stakes(1000, 0.2), pp.linear_lags(4)
+    history, _ = linear_history(units=48, time=20, lags=4)
+    found = pp.plan(history, law, phi, stakes=stakes, seed=0, orderings=2)
+    assert found.decay.units.tolist() == [12, 24, 48]
+    assert found.left_out[0].startswith("6 units are too few: bands: at least 5 held-out units")
+    with pytest.raises(
+        pp.errors.DataError, match=r"needs 3 sizes, 2 of 4 could be judged; bring more"
+    ):
+        pp.plan(history.take(range(24)), law, phi, stakes=stakes, seed=0, orderings=2)
+    with pytest.raises(
+        pp.errors.DataError, match="whole archive of 6 units cannot be fitted and cali"
+    ):
+        pp.plan(history.take(range(6)), law, phi, stakes=stakes, seed=0, orderings=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"history": 3}, "History"),
+        ({"law": 3}, "pass the law itself"),
+        ({"features": 3}, "Feat"),
+        ({"stakes": 3}, r"Stakes\(horizon"),
+        ({"orderings": 1}, "orderings"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_arguments(change, words):
+    history, _ = linear_history(units=12, time=10, lags=2)
+    phi = pp.terms(["1", "w0"], 2, observed=["s"], missing=["w0"])
+    right = {
+        "history": history,
+        "law": pp.linear_lags(2),
+        "features": phi,
+        "stakes": pp.calibration.Stakes(10, 0.1),
+        "seed": 0,
+    }
+    with pytest.raises(pp.PulseError, match=words):
+        pp.plan(**{**right, **change})
+
+
+def test_a_recipe_refuses_what_cannot_be_repeated():
+    with pytest.raises(pp.errors.SettingError, match="made elsewhere"):
+        pp.calibration.Recipe(band=3)
+    with pytest.raises(pp.errors.SettingError, match="did you mean 'split'"):
+        pp.calibration.Recipe(mode="splt")
+    history, _ = linear_history(units=12, time=10, lags=2)
+    phi = pp.terms(["1", "w0"], 2, observed=["s"], missing=["w0"])
+    with pytest.raises(pp.errors.ModelError, match="state_space: it fits itself"):
+        pp.calibration.Recipe(pp.Exact()).calibrate(pp.state_space(2), history, phi, seed=0)

@@ -1,0 +1,67 @@
+"""A policy reads S by the names of the archive's table, categories and clocks included."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pulse_pyro as pp
+from pulse_pyro.base import Column
+
+
+def archive(**kinds):
+    rng = pp.stream(0, "diary")
+    rows = 20 * 15
+    frame = pd.DataFrame(
+        {
+            "id": np.repeat([f"{i:02d}" for i in range(20)], 15),
+            "day": np.tile(np.arange(15), 20),
+            "x": rng.standard_normal(rows),
+            "city": rng.choice(["Oslo", "Paris", "Rome"], rows),
+            "hour": rng.integers(0, 24, rows),
+        }
+    )
+    frame["w"] = frame["x"] + (frame["city"] == "Rome") + 0.1 * rng.standard_normal(rows)
+    return pp.History.from_frame(
+        frame,
+        unit="id",
+        time="day",
+        observed=["x", "city", "hour"],
+        missing=["w"],
+        kinds={"city": "categorical", "hour": "clock 24"} | kinds,
+    )
+
+
+def policy_on(history):
+    law = pp.linear_lags(1).fit(history, seed=0)
+    phi = pp.terms(["1", "x", "w*a"], 2, observed=history.s_names, missing=["w"])
+    return pp.PulseUCB(law, phi, pp.constant(1.0))
+
+
+SEEN = {"hour": 6, "x": 0.5, "city": "Rome"}
+
+
+def test_a_dict_a_series_and_the_numbers_are_the_same_context():
+    policy = policy_on(archive())
+    numbers = [0.5, 0.0, 1.0, 1.0, np.cos(np.pi / 2)]
+    each = [policy.act(seen).x for seen in (SEEN, pd.Series(SEEN), numbers)]
+    np.testing.assert_allclose(each, np.stack([each[0]] * 3), rtol=1e-12, atol=1e-12)
+
+
+def test_a_level_the_archive_does_not_have_is_refused_with_those_it_has():
+    policy = policy_on(archive())
+    with pytest.raises(pp.errors.DataError, match="Rome"):
+        policy.act(SEEN | {"city": "Roma"})
+    assert not policy.pending
+
+
+def test_a_new_level_counts_as_other_where_that_was_declared():
+    levels = ("Oslo", "Paris", "Rome")
+    history = archive(city=Column("city", kind="categorical", levels=levels, unknown="other"))
+    policy = policy_on(history)
+    assert policy.act(SEEN | {"city": "Roma"}).action in (0, 1)
+
+
+def test_a_name_that_is_not_in_the_table_is_refused():
+    policy = policy_on(archive())
+    with pytest.raises(pp.errors.DataError, match="city"):
+        policy.act({"x": 0.5, "town": "Rome", "hour": 6})

@@ -1,0 +1,164 @@
+"""What the sections say and draw, against the values they are made from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import pulse_pyro as pp
+from pulse_pyro._core.errors import BundleError, SettingError
+from pulse_pyro.report import (
+    data_sections,
+    diagnostics_sections,
+    law_sections,
+    policy_sections,
+    provenance_sections,
+    radius_parts,
+    radius_sections,
+)
+from tests.helpers import linear_history, mean_at
+from tests.report.helpers import a_run
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.figure.legends[0].get_texts()]
+
+
+# --- data, law, diagnostics ---------------------------------------------------------------------
+
+
+def test_data_of_unequal_length_with_holes_are_drawn():
+    history, _ = linear_history(units=6, time=8, lags=1, seed=0)
+    seen = np.array(history.grid.seen)
+    seen[:, 5:] = False
+    seen[0, 5] = True
+    w = np.array(history.grid.w)
+    w[:, 2] = np.nan  # nobody has W here
+    short = pp.History.from_arrays(
+        history.grid.s,
+        w,
+        seen=seen,
+        units=history.units,
+        s_names=history.s_names,
+        w_names=history.w_names,
+    )
+    (section,) = data_sections(short, 4)
+    assert "5 to 6 a unit" in section.text
+    assert "on 4 units; the other 2" in section.text
+    w_panel = section.figure.figure.axes[1]
+    assert_allclose(w_panel.lines[0].get_xdata(), [0, 1, 3, 4, 5])
+    assert_allclose(w_panel.lines[0].get_ydata()[1], np.median(history.grid.w[:, 1, 0]))
+
+
+def test_the_law_is_shown_for_every_column_of_w():
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((8, 12, 1))
+    w = np.concatenate([s, -2 * s], axis=-1) + 0.1 * rng.standard_normal((8, 12, 2))
+    seen = np.ones((8, 12), dtype=bool)
+    history = pp.History.from_arrays(
+        s, w, seen=seen, units=tuple("abcdefgh"), s_names=("s",), w_names=("one", "two")
+    )
+    fit, held_out = history.split(seed=0)
+    law = pp.linear_lags(1).fit(fit, seed=0)
+    first, second = law_sections(law, held_out, seed=0)
+    assert (first.title, second.title) == ("Law", "Law: two")
+    for j, section in enumerate((first, second)):
+        assert_allclose(
+            section.figure.lines[0].get_ydata(), mean_at(law, held_out.grid.s[:1])[0, :, j]
+        )
+        assert_allclose(section.figure.lines[1].get_ydata(), held_out.grid.w[0, :, j])
+
+
+def test_diagnostics_give_the_verdict_first_and_evidence_for_every_w(demo):
+    first, evidence = diagnostics_sections(demo.diagnostics)
+    assert first.text.startswith(f"Verdict: {demo.diagnostics.verdict}")
+    assert len(first.table) == len(demo.diagnostics.checks)
+    assert evidence.title == "Evidence: w"
+    assert len(evidence.figure.figure.axes) == 4
+    bad = replace(demo.diagnostics.checks[0], verdict="fail", name="odd")
+    (alone,) = diagnostics_sections(pp.diagnostics.Diagnostics((bad,)))
+    assert "Look at: odd" in alone.text
+
+
+# --- radius and policy --------------------------------------------------------------------------
+
+
+def an_agent(error, rounds=60, name="agent1"):
+    x = np.random.default_rng(1).standard_normal((2, rounds, 3, 4))
+    return pp.envs.Agent(name, x, pp.corrected(sigma=0.5), 2.0, error)
+
+
+def test_the_radius_is_split_along_the_actions_that_were_played():
+    run, error = a_run(), np.random.default_rng(2).random((2, 60, 3))
+    run.action[1, 0, 10] = -1  # refused: nothing was learned
+    agent = an_agent(error)
+    steps = np.delete(np.arange(60), 10)
+    at = (0, steps, run.action[1, 0, steps])
+    due = agent.radius.split(agent.x[at], error[at], 2.0)
+    assert_allclose(radius_parts(agent, run), due)
+    (section,) = radius_sections(due, outside=0.125)
+    assert "12.5% of the online contexts" in section.text
+    shares = due[-1] / due[-1].sum()
+    assert f"imputation {shares[2]:.0%}" in section.text
+    assert "more history would help more" in section.reading
+    (clean,) = radius_sections(radius_parts(an_agent(None), run))
+    assert "imputation 0%" in clean.text
+    assert "more history would help little" in clean.reading
+
+
+def test_a_radius_that_cannot_be_split_is_refused():
+    with pytest.raises(SettingError, match="no agent 'nobody'"):
+        radius_parts(an_agent(None, name="nobody"), a_run())
+    learned = pp.calibration.Sensitivity(np.zeros((2, 60, 1)), np.zeros((1, 1, 3, 1, 4)))
+    with pytest.raises(SettingError, match="depend on what it has learned"):
+        radius_parts(an_agent(learned), a_run())
+
+
+def test_policy_sections_show_both_regrets_costs_and_actions():
+    run = a_run(rounds=500)
+    regret, curve, actions = policy_sections(run, "Who they are.")
+    assert regret.text.endswith("Who they are.")
+    assert f"gap ({run.info_gap.mean():.3g} here)" in regret.text
+    above, below = regret.figure.figure.axes
+    for ax, values in ((above, run.regret), (below, run.regret_cond)):
+        for i in range(3):
+            steps = ax.lines[i].get_xdata() - 1
+            assert_allclose(ax.lines[i].get_ydata(), values[i].mean(0)[steps])
+            assert steps[-1] == 499
+    assert texts(above) == list(run.names)
+    each = np.diff(run.regret_cond[0].mean(0), prepend=0.0)
+    first, last = curve.figure.lines[0].get_ydata()[[0, -1]]
+    assert_allclose(first, each[0])
+    start = next(k for k in range(1, 500) if np.isclose(each[-k:].mean(), last))
+    assert 20 < start < 200  # the last group is a share of the rounds, not one of them
+    for ax in actions.figure.figure.axes[:3]:
+        tops = ax.collections[-1].get_paths()[0].vertices[:, 1].max()
+        assert_allclose(tops, 1.0)
+    assert texts(actions.figure) == ["action 0", "action 1", "action 2"]
+
+
+def test_one_run_of_one_round_can_be_shown():
+    for section in policy_sections(a_run(agents=1, runs=1, rounds=1)):
+        assert section.figure is not None
+
+
+# --- provenance ---------------------------------------------------------------------------------
+
+
+def test_provenance_names_seed_law_versions_and_files():
+    hashes = {"a.csv": "3a6eb0", "law/arrays.npz": "99e0b1"}
+    (section,) = provenance_sections({"law": "f00", "calibration": "f00"}, seed=7, hashes=hashes)
+    found = dict(section.table.to_numpy())
+    assert (found["seed"], found["law_id"]) == ("7", "f00")
+    assert {"Python", "numpy", "torch", "pyro-ppl", "pulse-pyro"} <= set(found)
+    assert "date" not in found
+    assert dict(section.more[0][1].to_numpy()) == hashes
+    (dated,) = provenance_sections({"law": "f00"}, seed=7, date="2026-01-31")
+    assert dict(dated.table.to_numpy())["date"] == "2026-01-31"
+    assert dated.more == ()
+
+
+def test_parts_of_different_laws_are_refused():
+    with pytest.raises(BundleError, match=r"different laws \(law: a, calibration: b\)"):
+        provenance_sections({"law": "a", "calibration": "b"}, seed=0)

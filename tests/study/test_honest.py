@@ -1,0 +1,219 @@
+"""A study says what it used and how far its bound reaches; no unit judges its own fit."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pulse_pyro as pp
+from pulse_pyro.cli import main
+from pulse_pyro.report import calibration_verdict
+from pulse_pyro.study import calibrate as calibrating
+from pulse_pyro.study import demo
+from pulse_pyro.study import diagnose as diagnosing
+from pulse_pyro.study import fit as fitting
+from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study.workspace import Workspace, digest, open_workspace
+from tests.study.helpers import edit, run_once, write_study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_runs():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulating, "RUNS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return run_once(tmp_path_factory)[0]
+
+
+@pytest.fixture
+def study(made, tmp_path):
+    shutil.copytree(made.parent, tmp_path / "mine")
+    return tmp_path / "mine" / "study.toml"
+
+
+def test_people_under_two_names_are_refused_by_check(tmp_path, capsys):
+    path = pp.study.new_study(tmp_path / "mine")
+    archive = path.parent / "archive.csv"
+    frame = pd.read_csv(archive)
+    some = frame[frame["person"].isin(sorted(frame["person"].unique())[:60])]
+    again = some.assign(person="q" + some["person"])
+    pd.concat([frame, again]).to_csv(archive, index=False)
+    capsys.readouterr()
+    assert main(["check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "'p000' and 'qp000' have the same values in every row (and 59 more" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_no_stage_takes_twins_and_one_other_value_is_no_twin(tmp_path):
+    path = write_study(tmp_path / "mine")
+    archive = path.parent / "archive.csv"
+    frame = pd.read_csv(archive)
+    first = frame[frame["unit"] == frame["unit"].iloc[0]].assign(unit="copy")
+    pd.concat([frame, first]).to_csv(archive, index=False)
+    for mode in ("split", "all"):
+        edit(path, ("level = 0.95", f'level = 0.95\nmode = "{mode}"'))
+        with pytest.raises(pp.errors.LeakageError, match="'copy'"):
+            pp.study.fit_study(path)
+        edit(path, (f'\nmode = "{mode}"', ""))
+    assert not (path.parent / "results").exists()
+    first.iloc[3, first.columns.get_loc("w0")] += 1e-6
+    pd.concat([frame, first]).to_csv(archive, index=False)
+    assert len(open_workspace(path).history.units) == 25
+
+
+def test_diagnose_is_handed_the_units_of_the_fit(study, monkeypatch):
+    asked = []
+    real = diagnosing.diagnose
+
+    def spy(fitted, held_out, **how):
+        asked.append(how["archive"])
+        return real(fitted, held_out, **how)
+
+    monkeypatch.setattr(diagnosing, "diagnose", spy)
+    pp.study.diagnose_study(study)
+    assert set(asked[0].units) == set(pp.load(study.parent / "results/fit/law").units)
+
+
+MAKERS = {
+    "fit": (fitting, "fit_law", "archive.csv"),
+    "diagnose": (diagnosing, "diagnose", "archive.csv"),
+    "calibrate": (calibrating, "stage_sections", "phi.py"),
+    "simulate": (simulating, "fit_law", "archive.csv"),
+}
+VERBS = {
+    "fit": pp.study.fit_study,
+    "diagnose": pp.study.diagnose_study,
+    "calibrate": pp.study.calibrate_study,
+    "simulate": pp.study.simulate_study,
+}
+PHI = """import numpy as np
+ACTIONS, NAMES = 2, ('w', 'wa')
+def phi(s, w, a):
+    return np.column_stack([w, w * a])
+"""
+
+
+@pytest.mark.parametrize("stage", MAKERS)
+def test_a_file_edited_meanwhile_is_not_recorded_as_used(study, monkeypatch, stage):
+    module, name, file = MAKERS[stage]
+    if stage == "calibrate":
+        (study.parent / "phi.py").write_text(PHI)
+        edit(study, ('terms = ["1", "s", "w0", "w0*a"]\nactions = 2', 'file = "phi.py"'))
+    real, folder = getattr(module, name), study.parent / "results" / stage
+    before = (folder / "stage.json").read_bytes()
+
+    def slow(*given, **how):
+        with (study.parent / file).open("a") as stream:
+            stream.write("\n")
+        return real(*given, **how)
+
+    monkeypatch.setattr(module, name, slow)
+    with pytest.raises(
+        pp.errors.BundleError, match=r"file changed while it was .*ed; run again"
+    ) as said:
+        VERBS[stage](study)
+    assert str(said.value).startswith(f"{stage}: the ")
+    assert (folder / "stage.json").read_bytes() == before
+
+
+def test_a_file_edited_between_reading_and_the_fit_is_seen(study):
+    work = open_workspace(study)
+    assert work.history.units  # as check reads it, before the fit begins
+    with (study.parent / "archive.csv").open("a") as stream:
+        stream.write("\n")
+    with pytest.raises(
+        pp.errors.BundleError, match="the archive's file changed while it was fitted"
+    ):
+        fitting.make_fit(work)
+
+
+def test_the_headline_says_where_its_bound_holds_and_what_it_is_beyond(study):
+    found = json.loads((study.parent / "results/calibrate/calibration.json").read_text())["D"]
+    text = pp.study.report_study(study).text
+    assert 0 < found["outside_share"] < 1
+    inside = np.floor(1000 * (1 - found["outside_share"])) / 10
+    assert f"inside the calibrated domain ({inside:g}% of the held-out contexts)" in text
+    assert f"beyond it an expected feature by up to {found['largest'] ** 0.5:.3g}" in text
+    calibration = Workspace.calibration.func(open_workspace(study))
+    said = calibration_verdict(calibration)
+    assert f"inside the calibrated domain ({inside:g}% of" in said
+    assert f"up to {np.sqrt(calibration.bound.max()):.3g}" in said
+
+
+def test_the_demo_says_it_too(study):
+    work = open_workspace(study)
+    names = ["pulse", "pulse_calibrated", "oful", "oful_lags", "oful_full"]
+    zeros = np.zeros((5, 1, 1))
+    run = pp.envs.Run(tuple(names), zeros.astype(int), zeros, zeros, np.zeros(1))
+    checked = diagnosing.diagnose(work.fitted, work.parts[1], seed=0)
+    text = demo._verdict(checked, work.calibration, run)
+    assert "inside the calibrated domain (" in text
+    assert f"up to {np.sqrt(work.calibration.bound.max()):.3g}" in text
+    checks = (replace(work.calibration.checks[0], verdict="fail"),)
+    failed = demo._verdict(checked, replace(work.calibration, checks=checks), run)
+    assert "Calibration: fail, no bound" in failed
+    assert "at most" not in failed
+
+
+def test_a_domain_that_holds_all_contexts_has_no_beyond():
+    from pulse_pyro.report import beyond_domain, in_domain
+
+    assert "(all of" in in_domain(0.0)
+    assert beyond_domain(0.0, 3.0) == ""
+    assert "(99.9% of" in in_domain(1e-5)
+    assert "no held-out context" in in_domain(1.0)
+
+
+def test_a_comment_makes_the_page_again_and_nothing_else(study):
+    edit(study, ("lags = 3", "lags = 3   # three days"))
+    run = pp.run_study(study)
+    assert [s.stage for s in run.steps if s.done == "made again"] == ["report"]
+    assert "the study's file changed" in run.steps[-1].why
+    assert digest(study.read_bytes()) in run.report.path.read_text()
+
+
+def test_the_page_follows_the_files_of_its_stages(study):
+    from pulse_pyro.study.workspace import read_record, stage_status, write_stage
+
+    folder = study.parent / "results" / "diagnose"
+    old = read_record(folder / "stage.json")
+    texts = {name: (folder / name).read_text() + " " for name in old.files if "/" not in name}
+    write_stage(folder, "diagnose", old.law_id, old.inputs, texts)
+    assert stage_status(open_workspace(study), "report").why == "files of diagnose changed"
+
+
+def test_two_files_of_one_name_are_two_lines(tmp_path):
+    path = write_study(tmp_path / "mine", ("archive.csv", "data/same.csv"))
+    (path.parent / "data").mkdir()
+    os.rename(path.parent / "archive.csv", path.parent / "data" / "same.csv")
+    pp.laws.new_law(path.parent / "a" / "it.py")
+    (path.parent / "b").mkdir()
+    (path.parent / "b" / "it.py").write_text(PHI)
+    edit(
+        path,
+        ('name = "linear_lags"\nlags = 3', 'file = "a/it.py"'),
+        ('terms = ["1", "s", "w0", "w0*a"]\nactions = 2', 'file = "b/it.py"'),
+    )
+    from pulse_pyro.study.report import _hashes
+
+    assert list(_hashes(open_workspace(path), {})) == [
+        "study.toml",
+        "data/same.csv",
+        "a/it.py",
+        "b/it.py",
+    ]
+
+
+def test_the_simulation_says_that_it_does_not_test_the_bound(made):
+    page = (made.parent / "results" / "report.html").read_text()
+    assert "same held-out units as the calibration" in page
+    assert "by construction" in page
