@@ -126,9 +126,9 @@ class History:
         if np.isinf(s).any() or np.isinf(w).any():
             raise DataError("History.s and .w must be finite or NaN, but got an infinite value.")
         for what, names in (("units", self.units), ("clusters", self.clusters)):
-            twice = [name for name, count in Counter(names).items() if count > 1]
-            if twice:
-                raise DataError(f"History.{what} must be distinct, but {twice[0]!r} stands twice.")
+            if len(set(names)) < len(names):
+                twice = Counter(names).most_common(1)[0][0]
+                raise DataError(f"History.{what} must be distinct, but {twice!r} stands twice.")
         if self.cluster is None:
             cluster, names = np.repeat(np.arange(len(self.units)), np.diff(offsets)), self.units
         else:
@@ -362,15 +362,14 @@ class History:
 
     def _block(self, unit: Int, span: Int) -> Block:
         """Return units as a rectangle."""
-        time = int(span[unit].max())
-        whole = len(unit) == len(self.units)
-        if whole and len(self.s) == len(unit) * time:  # no gap and no padding: no copy
-            shape = (len(unit), time)
-            row = np.arange(len(self.s)).reshape(shape)
-            return Block(unit, self.s.reshape(*shape, -1), self.w.reshape(*shape, -1), row)
+        time, flat = int(span[unit].max()), self.rows_of(unit)
+        shape = (len(unit), time)
+        if len(flat) == len(unit) * time:  # no gap and no padding
+            rows = _run(flat)
+            s, w = self.s[rows], self.w[rows]
+            return Block(unit, s.reshape(*shape, -1), w.reshape(*shape, -1), flat.reshape(shape))
         at = np.repeat(np.arange(len(unit)), self.lengths[unit])
-        flat = self.rows_of(unit)
-        row = np.full((len(unit), time), -1, dtype=np.int64)
+        row = np.full(shape, -1, dtype=np.int64)
         row[at, self.step[flat]] = flat
         s = np.full((*row.shape, self.s.shape[1]), np.nan)
         w = np.full((*row.shape, self.w.shape[1]), np.nan)
@@ -408,13 +407,16 @@ class History:
         """Return the summary at every row, (rows, p), NaN where it is not complete."""
         out: Float2 | None = None
         for block in self.blocks():
-            x = summary(block.s)
-            seen = block.seen
-            if seen.all() and len(block.unit) == len(self.units):
+            x, seen = summary(block.s), block.seen
+            full = bool(seen.all())
+            if full and len(block.unit) == len(self.units):
                 return x.reshape(-1, x.shape[-1])
             if out is None:
                 out = np.empty((len(self.s), x.shape[-1]))
-            out[block.row[seen]] = x[seen]
+            if full:
+                out[_run(block.row.ravel())] = x.reshape(-1, x.shape[-1])
+            else:
+                out[block.row[seen]] = x[seen]
         assert out is not None  # there is at least one unit
         return out
 
@@ -549,6 +551,12 @@ def context_rows(
     series = series_of(source, names, where)
     x = summary(series)
     return x.reshape(-1, x.shape[-1]), series.reshape(-1, series.shape[-1])
+
+
+def _run(rows: Int) -> Int | slice:
+    """Return rising row numbers as a slice where they follow each other: no copy is then made."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def _own(values: Array, dtype: Any) -> Array:

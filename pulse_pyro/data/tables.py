@@ -372,16 +372,16 @@ def _units(column: Series, name: str) -> tuple[tuple[str, ...], Int]:
     if column.isna().any():
         raise DataError(f"from_frame: the unit column {name!r} has a missing value.")
     code, found = column.factorize()
-    labels = [str(label) for label in found]
+    labels = list(map(str, np.asarray(found, dtype=object).tolist()))
     if len(set(labels)) < len(labels):
         raise DataError(
             f"from_frame: two units of {name!r} read alike as text; make them distinct."
         )
     # sorted, so that shuffling the rows of the frame changes nothing, the split included
-    order = sorted(range(len(labels)), key=labels.__getitem__)
-    rank = np.empty(len(labels), dtype=np.int64)
-    rank[order] = np.arange(len(labels))
-    return tuple(labels[i] for i in order), rank[code]
+    names = sorted(labels)
+    place = dict(zip(names, range(len(names)), strict=True))
+    rank = np.fromiter(map(place.__getitem__, labels), np.int64, len(labels))
+    return tuple(names), rank[code]
 
 
 def _ticks(column: Series, name: str) -> Int:

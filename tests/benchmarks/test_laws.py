@@ -79,9 +79,7 @@ def decide_one_by_one(law, features, s):
     for row in s:
         start = time.perf_counter()
         follower.push(row)
-        follower.conditional.conditional.conditional.conditional.conditional.conditional.conditional.conditional.conditional.conditional.conditional.mean()[
-            0
-        ][0][0][0][0][0][0][0][0][0][0]
+        follower.conditional.mean()
         middle = time.perf_counter()
         try:
             policy.learn(policy.act(row), 0.0)
