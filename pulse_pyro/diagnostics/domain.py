@@ -7,7 +7,7 @@ online stream, is one observation:
 d the Mahalanobis distance of g, for a unit by the covariance of the OTHER units, as it is for a
 stream. Logs of means rise with the rows averaged, so each stream is set beside units cut to its
 own length. With n units and B streams, (mean over streams - mean over units) / (sd of units
-sqrt(1/n + 1/B)), with sd averaged over lengths where they differ (``streams.shift``), is compared
+sqrt(1/n + 1/B)), with sd averaged over lengths where they differ (:func:`shift`), is compared
 with Student's t, n - 1 degrees of freedom: rows of a unit may depend on each other in any way.
 Spread and joint are judged upwards alone: a narrower stream is inside.
 """
@@ -114,11 +114,13 @@ def pieces(x: Float3, longest: int) -> Pieces:
     return Pieces(out, np.array(owner), np.array(lengths))
 
 
-def usual_length(here: Bool, fewest: int) -> int:
-    """Return how many rows at least half of the units, and ``fewest`` if there are, have."""
-    rows = np.sort(here.sum(1))[::-1]
-    rows = rows[rows > 0]
-    return int(rows[min(len(rows), max(fewest, (len(rows) + 1) // 2)) - 1])
+def usual_length(rows: Int, fewest: int) -> int:
+    """Return how many rows at least half of the units, and ``fewest`` if there are, have.
+
+    rows : (unit,) how many each has.
+    """
+    falling = np.sort(rows)[::-1]
+    return int(falling[min(len(rows), max(fewest, (len(rows) + 1) // 2)) - 1])
 
 
 def level(values: Float2) -> Float1:
@@ -130,11 +132,12 @@ def level(values: Float2) -> Float1:
 
 
 def levels_at(values: Float2, lengths: Int) -> Float2:
-    """Mean over the first ``lengths`` (stream,) seen rows, (unit, stream); NaN where too short."""
-    here = np.isfinite(values)
-    first = np.take_along_axis(values, np.argsort(~here, axis=1, kind="stable"), 1)
-    total = np.cumsum(np.nan_to_num(first), axis=1)[:, lengths - 1]
-    return np.where(here.sum(1)[:, None] >= lengths, total / lengths, np.nan)
+    """Mean over the first ``lengths`` (stream,) rows, (unit, stream); NaN where too short.
+
+    values : (unit, row), NaN after a unit's last row.
+    """
+    total = np.cumsum(values, axis=1)[:, lengths - 1]
+    return np.asarray(total / lengths)
 
 
 def log_of(mean: Float) -> Float:
@@ -155,10 +158,17 @@ MOSTLY = 0.5  # share of rows outside that is told whatever the test says
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Where contexts of an archive lie: x (unit, time, p), the summary of S, NaN if not complete.
+    """Where contexts of an archive lie.
+
+    Attributes
+    ----------
+    x : (rows, p) the summary of S at every row where it is complete, unit after unit.
+    offsets : (units + 1,) unit i has the rows offsets[i] to offsets[i + 1] - 1; units without a
+        complete row are left out.
+    names : p inputs. summary : what is taken from the past of online streams.
 
     Make one with :meth:`of`, from the units a law was judged or calibrated on, and ``check`` online
-    streams against it.
+    streams against it. Nothing is padded to the longest unit.
 
     >>> import pulse_pyro as pp
     >>> made = pp.envs.w_times_action().archive(units=40, length=30, rng=pp.stream(0, "archive"))
@@ -167,19 +177,18 @@ class Domain:
     ('pass', 'fail')
     """
 
-    x: Float3
+    x: Float2
+    offsets: Int
     names: tuple[str, ...]
     summary: Summary
 
     @classmethod
     def of(cls, history: History, summary: int | Summary) -> Domain:
         """Return the domain of the contexts of ``history`` under a summary, e.g. law.summary."""
-        seen = as_summary(summary, "Domain.of")
-        history.rows(seen, holes="w")  # refuses, with a sentence, if no row is complete
-        x = np.where(history.grid.seen[..., None], seen(history.grid.s), np.nan)
-        x[~np.isfinite(x).all(-1)] = np.nan
-        names = tuple(f"{s}.{part}" for part in seen.names for s in history.s_names)
-        return cls(x, names, seen)
+        past = as_summary(summary, "Domain.of")
+        rows = history.rows(past, holes="w")  # refuses, with a sentence, if no row is complete
+        starts = np.flatnonzero(np.diff(rows.unit, prepend=-1))
+        return cls(rows.x, np.append(starts, len(rows.x)), rows.x_names, past)
 
     def check(self, s: ArrayLike, *, looks: int = 1) -> Diagnostics:
         """Judge online contexts: one check for each input, then all jointly.
@@ -209,19 +218,22 @@ class Domain:
                 f"Domain.check: no row of s is complete; {self.summary!r} needs "
                 f"{self.summary.memory} rows in a row."
             )
-        cut = pieces(self._standard(x), usual_length(np.isfinite(self.x[..., 0]), FEWEST))
+        cut = pieces(self._standard(x), usual_length(np.diff(self.offsets), FEWEST))
+        longest = int(cut.lengths.max())
+        units = self._first_rows(self._g, longest)
         outside = (x < self.low) | (x > self.high)
         checks = []
         for j, name in enumerate(self.names):
-            unit, g = self._g[..., j], cut.x[..., j]
+            unit, g = units[..., j], cut.x[..., j]
             middle = shift(levels_at(unit, cut.lengths), cut.mean(level(g)), self._row_sd[j])
             wide = log_of(levels_at(unit**2, cut.lengths))
             spread = shift(wide, cut.mean(log_of(level(g**2))), 0.0)
-            worst = min(middle, spread, key=lambda one: one.p)
+            worst = min(middle, spread, key=lambda test: test.p)
             p = 2.0 * worst.p * len(self.names) * looks
             checks.append(self._check(name, share_of(outside[..., j], x), worst.size, p, len(x)))
-        far = cut.mean(log_of(level(self._distance(cut.x, self._whiten))))
-        joint = shift(log_of(levels_at(self._far, cut.lengths)), far, 0.0)
+        streams_far = cut.mean(log_of(level(self._distance(cut.x, self._whiten))))
+        units_far = log_of(levels_at(self._first_rows(self._far, longest), cut.lengths))
+        joint = shift(units_far, streams_far, 0.0)
         share = share_of(self._distance(self._standard(x), self._whiten) > self._limit, x)
         checks.append(self._check("jointly", share, joint.size, joint.p * looks, len(x)))
         return Diagnostics(Checks(checks))
@@ -238,12 +250,12 @@ class Domain:
     @cached_property
     def low(self) -> Float1:
         """(p,) lower end of the central 99 % of rows."""
-        return np.asarray(np.nanquantile(self._rows, (1 - RANGE) / 2, axis=0))
+        return np.asarray(np.quantile(self.x, (1 - RANGE) / 2, axis=0))
 
     @cached_property
     def high(self) -> Float1:
         """(p,) upper end."""
-        return np.asarray(np.nanquantile(self._rows, (1 + RANGE) / 2, axis=0))
+        return np.asarray(np.quantile(self.x, (1 + RANGE) / 2, axis=0))
 
     @property
     def table(self) -> DataFrame:
@@ -263,62 +275,74 @@ class Domain:
             for name, low, high in zip(self.names[:9], self.low, self.high, strict=False)
         ]
         more = [f"  ... and {len(self.names) - 9} more, see .table"] if len(self.names) > 9 else []
-        head = f"Domain: {len(self._rows)} contexts of {len(self.x)} units, central 99 % of"
+        head = f"Domain: {len(self.x)} contexts of {self._units} units, central 99 % of"
         return "\n".join([head, *lines, *more])
 
-    @cached_property
-    def _rows(self) -> Float2:
-        return self.x[np.isfinite(self.x[..., 0])]
+    @property
+    def _units(self) -> int:
+        return len(self.offsets) - 1
+
+    def _first_rows(self, values: Float, longest: int) -> Float:
+        """Return each unit's first values, (rows, ...) -> (unit, longest, ...), NaN after its last.
+
+        No piece is longer than half of the units: twice the rows at most are held.
+        """
+        row = self.offsets[:-1, None] + np.arange(longest)
+        out = values[np.minimum(row, len(values) - 1)]
+        out[row >= self.offsets[1:, None]] = np.nan
+        return np.asarray(out)
 
     @cached_property
     def _scale(self) -> Float2:
         """(2, p) median, and half the central 68 % range or else the sd; 1 for constants."""
-        low, median, high = np.quantile(self._rows, [0.16, 0.5, 0.84], axis=0)
+        low, median, high = np.quantile(self.x, [0.16, 0.5, 0.84], axis=0)
         scale = (high - low) / 2
-        scale = np.where(scale > 0, scale, self._rows.std(0))
+        scale = np.where(scale > 0, scale, self.x.std(0))
         return np.stack([median, np.where(scale > 1e-10 * np.abs(median), scale, 1.0)])
 
     def _standard(self, x: Float) -> Float:
         return np.asarray(np.arcsinh((x - self._scale[0]) / self._scale[1]))
 
     @cached_property
-    def _g(self) -> Float3:
+    def _g(self) -> Float2:
         return self._standard(self.x)
 
     @cached_property
     def _row_sd(self) -> Float1:
-        return np.asarray(np.nanstd(self._g, axis=(0, 1)))
+        return np.asarray(self._g.std(0))
 
     @cached_property
-    def _whiten(self) -> Float2:
-        return whitening(self._grams.sum(0), len(self._rows))
+    def _mean(self) -> Float1:
+        return np.asarray(self._g.mean(0))
 
     @cached_property
     def _grams(self) -> Float3:
         """(unit, p, p) sums of products of g about its mean over all rows."""
-        g = np.nan_to_num(self._g - self._mean)
-        return np.asarray(np.einsum("uti,utj->uij", g, g))
+        return np.stack([g.T @ g for g in self._by_unit(self._g - self._mean)])
 
     @cached_property
-    def _mean(self) -> Float1:
-        return np.asarray(np.nanmean(self._g, axis=(0, 1)))
+    def _whiten(self) -> Float2:
+        return whitening(self._grams.sum(0), len(self.x))
 
     @cached_property
-    def _far(self) -> Float2:
-        """(unit, time) squared distance of every row, by the covariance of the other units."""
-        total, count = self._grams.sum(0), np.isfinite(self.x[..., 0]).sum(1)
-        if len(self.x) < 2:
+    def _far(self) -> Float1:
+        """(rows,) squared distance of every row, by the covariance of the other units."""
+        if self._units < 2:
             return self._distance(self._g, self._whiten)
-        return np.stack(
+        total, count = self._grams.sum(0), len(self.x)
+        return np.concatenate(
             [
-                self._distance(g, whitening(total - own, count.sum() - rows))
-                for g, own, rows in zip(self._g, self._grams, count, strict=True)
+                self._distance(g, whitening(total - gram, count - len(g)))
+                for g, gram in zip(self._by_unit(self._g), self._grams, strict=True)
             ]
         )
 
+    def _by_unit(self, values: Float2) -> list[Float2]:
+        return np.split(values, self.offsets[1:-1])
+
     @cached_property
     def _limit(self) -> float:
-        return float(np.nanquantile(self._far, RANGE))
+        return float(np.quantile(self._far, RANGE))
 
     def _distance(self, g: Float, whiten: Float2) -> Float:
         return np.asarray((((g - self._mean) @ whiten) ** 2).sum(-1))
@@ -337,14 +361,13 @@ class Domain:
         return x
 
     def _check(self, name: str, share: float, size: float, p: float, streams: int) -> Check:
-        units = int(np.isfinite(self.x[..., 0]).any(1).sum())
         p = min(1.0, p)
-        word: Verdict = verdict(p, size, MARGINS) if units >= FEWEST else "info"
+        word: Verdict = verdict(p, size, MARGINS) if self._units >= FEWEST else "info"
         text = f"Share of online rows of {streams} stream(s) outside the archive's 99 % range; "
         if word == "info":
-            text += f"no test of a shift: {units} units, and {FEWEST} are needed."
+            text += f"no test of a shift: {self._units} units, and {FEWEST} are needed."
         else:
-            text += f"p of no shift {p:.2g}, by unit ({units} units)."
+            text += f"p of no shift {p:.2g}, by unit ({self._units} units)."
         if share > MOSTLY and word in ("pass", "info"):
             word = "warn"
         if word in ("warn", "fail"):
