@@ -32,13 +32,13 @@ def draw_candidates(rows: int, arms: int, rounds: int, *, rng: np.random.Generat
         )
     if rows <= arms**2:  # a repeat is likely: shuffle instead of drawing again
         return rng.random((rounds, rows)).argsort(axis=1)[:, :arms]
-    found = rng.integers(0, rows, (rounds, arms))
+    candidates = rng.integers(0, rows, (rounds, arms))
     while True:
-        ordered = np.sort(found, axis=1)
+        ordered = np.sort(candidates, axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
         if not twice.any():
-            return found
-        found[twice] = rng.integers(0, rows, (int(twice.sum()), arms))
+            return candidates
+        candidates[twice] = rng.integers(0, rows, (int(twice.sum()), arms))
 
 
 def play_candidates(
@@ -94,8 +94,7 @@ def _check(tables: Mapping[str, Float2], pays: Float1) -> None:
     if not tables or RANDOM in tables:
         raise SettingError(
             f"play_candidates: name at least one agent, and none {RANDOM!r}, which always plays; "
-            "got "
-            f"{list(tables)}."
+            f"got {list(tables)}."
         )
     if pays.ndim != 1 or not np.isfinite(pays).all():
         raise RewardError(

@@ -40,7 +40,8 @@ class Replay:
 
     Made from outcomes that do not depend on the action (the weather goes its way), so that the
     utility of arms that were not played is known too. NOT covered: actions that change later
-    contexts or outcomes.
+    contexts or outcomes; units so unequal that they make no rectangle (unit, time), on which every
+    agent's features are laid out.
     """
 
     history: History
@@ -49,7 +50,7 @@ class Replay:
     block: Int | None = None
 
     def __post_init__(self) -> None:
-        grid, arms = self.history.grid.seen.shape, self.features.actions
+        grid, arms = _rectangle(self.history), self.features.actions
         value = np.array(self.utility, np.float64)
         if value.shape != (*grid, arms):
             raise DataError(
@@ -58,13 +59,13 @@ class Replay:
             )
         if np.isinf(value).any():
             raise DataError("Replay: a utility is infinite; use NaN where it is not known.")
-        own = np.arange(grid[0])[:, None] if self.block is None else np.array(self.block)
-        if self.block is not None and own.shape != grid:
-            raise DataError(f"Replay: block must be (unit, time) = {grid}, not {own.shape}.")
-        if not np.issubdtype(own.dtype, np.integer) or own.min(initial=0) < 0:
+        block = np.arange(grid[0])[:, None] if self.block is None else np.array(self.block)
+        if self.block is not None and block.shape != grid:
+            raise DataError(f"Replay: block must be (unit, time) = {grid}, not {block.shape}.")
+        if not np.issubdtype(block.dtype, np.integer) or block.min(initial=0) < 0:
             raise DataError("Replay: block must hold whole numbers >= 0, one per row.")
-        own = np.ascontiguousarray(np.broadcast_to(own, grid), np.int64)
-        for name, array in (("utility", value), ("block", own)):
+        block = np.ascontiguousarray(np.broadcast_to(block, grid), np.int64)
+        for name, array in (("utility", value), ("block", block)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
 
@@ -93,8 +94,22 @@ class Replay:
     @property
     def complete(self) -> Bool:
         """Rows (unit, time) that exist, with S, W and every utility known."""
-        known: Bool = np.isfinite(self.utility).all(-1) & self.history.grid.seen
-        return known & np.isfinite(self.s).all(-1) & np.isfinite(self.w).all(-1)
+        rows = self.history.grid.seen & np.isfinite(self.utility).all(-1)
+        return np.asarray(rows & np.isfinite(self.s).all(-1) & np.isfinite(self.w).all(-1))
+
+
+def _rectangle(history: History) -> tuple[int, int]:
+    """Return (units, steps of the longest), or say why such units cannot be replayed."""
+    try:
+        units, steps = history.grid.seen.shape
+    except DataError as cause:
+        raise DataError(
+            f"Replay: utilities and agents' features are laid out as (unit, time, action), and "
+            f"{len(history.units)} units padded to the {history.step.max() + 1} steps of the "
+            "longest do not fit into memory; cut the longest units into several before History is "
+            "made, each with a name of its own, or leave them out with history.take()."
+        ) from cause
+    return units, steps
 
 
 def shuffled(rows: Bool, *, seed: int, rounds: int | None = None) -> Int:
@@ -109,8 +124,8 @@ def shuffled(rows: Bool, *, seed: int, rounds: int | None = None) -> Int:
     count = len(at) if rounds is None else whole(rounds, "shuffled: rounds", 1)
     if count > len(at):
         raise SettingError(f"shuffled: {count} rounds were asked for, {len(at)} can be played.")
-    found: Int = stream(seed, "order").permutation(at)[:count]
-    return found
+    order: Int = stream(seed, "order").permutation(at)[:count]
+    return order
 
 
 def by_time(rows: Bool, *, seed: int) -> Int:
@@ -192,12 +207,12 @@ class Replayed:
         """Utility (run, time) one agent earned."""
         if name not in self.names:
             raise SettingError(f"Replayed.of: no agent {name!r}{nearest(name, self.names)}")
-        found: Float2 = self.earned[self.names.index(name)]
-        return found
+        utility: Float2 = self.earned[self.names.index(name)]
+        return utility
 
-    def contrast(self, one: str, two: str) -> Contrast:
-        """Return how much more ``one`` earned a round than ``two``, with both standard errors."""
-        apart = self.of(one) - self.of(two)
+    def contrast(self, name: str, other: str) -> Contrast:
+        """Return how much more one agent earned a round than another, with both standard errors."""
+        apart = self.of(name) - self.of(other)
         return Contrast(
             float(apart.mean()), _se(apart.mean(1)), clustered_se(apart.ravel(), self.block.ravel())
         )

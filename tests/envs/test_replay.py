@@ -68,6 +68,21 @@ def test_what_does_not_fit_is_refused(parts, words):
         tiny(**parts)
 
 
+def test_units_too_unequal_for_a_rectangle_are_refused_with_what_to_do():
+    lengths = np.array([5] * 2600 + [20_000])
+    rows = int(lengths.sum())
+    uneven = pp.History(
+        s=np.zeros((rows, 1)),
+        w=np.zeros((rows, 1)),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        step=np.concatenate([np.arange(n) for n in lengths]),
+        units=tuple(map(str, range(len(lengths)))),
+        schema=pp.Schema.of(("s",), ("w",)),
+    )
+    with pytest.raises(DataError, match=r"Replay.*cut"):
+        Replay(uneven, np.zeros((1, 1, 2)), line_per_arm(uneven, 2))
+
+
 def test_what_was_recorded_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         tiny().utility[0, 0, 0] = 5.0
