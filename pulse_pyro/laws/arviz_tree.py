@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float, Float4, Int, whole
+from pulse_pyro._core.arrays import Bool, Float, Float3, Int, whole
 from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
@@ -34,6 +34,11 @@ class Named(NamedTuple):
 
     dims: tuple[str, ...]
     draws: Float
+
+    @property
+    def lengths(self) -> list[tuple[str, int]]:
+        """Each axis with its length."""
+        return list(zip(self.dims, self.draws.shape[1:], strict=True))
 
 
 def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
@@ -58,9 +63,9 @@ def axis_labels(fitted: PosteriorLaw, named: Mapping[str, Named]) -> dict[str, l
     """Label "input", "output" and "pair" where their length is that of the inputs, or of W."""
     w = fitted.schema.w_names
     pairs = [f"{w[i]}, {w[j]}" for i in range(len(w)) for j in range(i)]
-    known = {"input": list(input_names(fitted)), "output": list(w), "pair": pairs}
-    size = {d: n for one in named.values() for d, n in zip(one.dims, _shape(one), strict=True)}
-    return {d: labels for d, labels in known.items() if size.get(d) == len(labels)}
+    labels = {"input": list(input_names(fitted)), "output": list(w), "pair": pairs}
+    size = {axis: n for site in named.values() for axis, n in site.lengths}
+    return {axis: names for axis, names in labels.items() if size.get(axis) == len(names)}
 
 
 def _linear(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Named]:
@@ -104,8 +109,8 @@ def _axes(name: str, value: Float, given: Any, label: str) -> tuple[str, ...]:
 def _refuse_clashes(named: Mapping[str, Named], label: str) -> None:
     """Refuse one name for two lengths, or for an axis and a site."""
     size: dict[str, tuple[str, int]] = {}
-    for name, one in named.items():
-        for axis, length in zip(one.dims, _shape(one), strict=True):
+    for name, site in named.items():
+        for axis, length in site.lengths:
             first, before = size.setdefault(axis, (name, length))
             if before != length:
                 raise ModelError(
@@ -119,10 +124,6 @@ def _refuse_clashes(named: Mapping[str, Named], label: str) -> None:
                 )
 
 
-def _shape(one: Named) -> tuple[int, ...]:
-    return tuple(one.draws.shape[1:])
-
-
 # Rows of a history under a fitted law: predictions, densities and labels, as groups for ArviZ.
 
 
@@ -130,10 +131,10 @@ MOST = 50_000_000  # predicted values and densities: 400 MB
 
 
 class ArchiveRows(NamedTuple):
-    """Rows of a history: their numbers (n,), and what the law says there."""
+    """Rows of a history: their numbers (n,), and p^(W | S_1:t) there."""
 
     row: Int
-    asked: PosteriorConditional
+    conditional: PosteriorConditional
 
 
 def archive_rows(fitted: PosteriorLaw, history: History) -> ArchiveRows:
@@ -174,7 +175,7 @@ class Draws(NamedTuple):
 def row_groups(
     fitted: PosteriorLaw,
     history: History,
-    asked: ArchiveRows,
+    rows: ArchiveRows,
     draws: Draws,
     rng: np.random.Generator,
 ) -> dict[str, Dataset]:
@@ -182,7 +183,7 @@ def row_groups(
     import xarray as xr
 
     index = draws.at
-    w_dim, n = len(history.w_names), len(asked.row)
+    w_dim, n = len(history.w_names), len(rows.row)
     values = index.size * n * (1 + w_dim)
     if values > MOST:
         fits = max(MOST // (n * (1 + w_dim)), 1)
@@ -191,28 +192,29 @@ def row_groups(
             f"ask for size={fits} or fewer, or pass fewer units: history.take(range(100))."
         )
     by_row = {
-        "row": asked.row,
-        "unit": ("row", np.array(history.units)[history.unit_of[asked.row]]),
-        "time": ("row", history.step[asked.row]),
+        "row": rows.row,
+        "unit": ("row", np.array(history.units)[history.unit_of[rows.row]]),
+        "time": ("row", history.step[rows.row]),
     }
     output = {"output": list(history.w_names)}
     by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
     shape = (*index.shape, n)
-    drawn = asked.asked.draws_of(index.ravel(), rng)
+    drawn = rows.conditional.draws_of(index.ravel(), rng)
     out = {
         "posterior_predictive": xr.Dataset(
             {"w": (("chain", "draw", "row", "output"), drawn.reshape(*shape, w_dim))},
             by_draw | output,
         ),
         "observed_data": xr.Dataset(
-            {"w": (("row", "output"), history.w[asked.row])}, by_row | output
+            {"w": (("row", "output"), history.w[rows.row])}, by_row | output
         ),
         "constant_data": xr.Dataset(
-            {"x": (("row", "input"), asked.asked.x)}, by_row | {"input": list(input_names(fitted))}
+            {"x": (("row", "input"), rows.conditional.x)},
+            by_row | {"input": list(input_names(fitted))},
         ),
     }
     if not _latent(fitted):
-        score = asked.asked.log_densities(history.w[asked.row], index.ravel())
+        score = rows.conditional.log_densities(history.w[rows.row], index.ravel())
         each = {"w": (("chain", "draw", "row"), score.reshape(shape))}
         out["log_likelihood"] = xr.Dataset(each, by_draw)
     return out
@@ -223,21 +225,20 @@ def _latent(fitted: PosteriorLaw) -> list[str]:
     return [] if fitted.card is None else [site.name for site in fitted.card.locals]
 
 
-def row_attrs(fitted: PosteriorLaw, history: History, asked: ArchiveRows) -> dict[str, Any]:
+def row_attrs(fitted: PosteriorLaw, history: History, rows: ArchiveRows) -> dict[str, Any]:
     """Return how many rows there are, how many were fitted on, and whether they are scored."""
-    known = np.isin(np.array(history.clusters), np.array(fitted.units))
-    fitted_on = int(known[history.cluster[asked.row]].sum())
-    told = "log p(w | S_1:t, draw), computed row by row from the law's own density"
+    in_fit = np.isin(np.array(history.clusters), np.array(fitted.units))
+    scored = "log p(w | S_1:t, draw), computed row by row from the law's own density"
     if _latent(fitted):
-        told = (
+        scored = (
             f"left out: rows have latents of their own ({', '.join(_latent(fitted))}), and the "
             "density of w given the draws is an average over them"
         )
     return {
-        "rows": len(asked.row),
-        "rows_left_out": len(history.s) - len(asked.row),
-        "rows_fitted_on": fitted_on,
-        "log_likelihood": told,
+        "rows": len(rows.row),
+        "rows_left_out": len(history.s) - len(rows.row),
+        "rows_fitted_on": int(in_fit[history.cluster[rows.row]].sum()),
+        "log_likelihood": scored,
     }
 
 
@@ -245,7 +246,7 @@ PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
 
 
 class Bounds(Protocol):
-    """What is asked of a Calibration, whose module this one must not know."""
+    """What is needed of a Calibration, whose module this one must not know."""
 
     @property
     def law_id(self) -> str:
@@ -260,12 +261,12 @@ class Bounds(Protocol):
         """Split, all or crossfit."""
 
     @property
-    def error(self) -> Float4:
-        """E_{t,a,j}, (series, time, action, d)."""
+    def error(self) -> Float3:
+        """E_{t,a,j}, (context, action, d)."""
 
     @property
     def inside(self) -> Bool:
-        """Which contexts lie in the domain, (series, time)."""
+        """Which contexts lie in the domain, (context,)."""
 
 
 def to_tree(
@@ -295,7 +296,7 @@ def to_tree(
     - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
       have latents of their own, with the reason in the attribute ``log_likelihood``.
     - observed_data : w (row, output). constant_data : x (row, input).
-    - calibration : D_t and inside (series, time) at the calibration's own held-out contexts, NaN
+    - calibration : D_t and inside (context,) at the calibration's own held-out contexts, NaN
       where one is not complete; attributes level, mode.
 
     ``row`` numbers the rows of ``history.to_frame()``, so rows of two laws can be matched; each
@@ -304,10 +305,11 @@ def to_tree(
 
     Not covered: ``az.loo`` leaves out single rows, as if those of a unit were independent, and it
     means something only for rows the law was fitted on (the attribute ``rows_fitted_on`` tells);
-    on held-out units ``fitted.log_density`` is the score. A model with effects of units is asked
-    for the density of a unit nobody has met, as in prediction. Only draws after Nuts stand in
-    chains: r_hat and ESS of any other law say nothing (``az.summary(..., kind="stats")`` does not
-    ask). Members of a neural ensemble are few and no posterior; ``az.loo`` says nothing of them.
+    on held-out units ``fitted(history).log_density(history.w)`` is the score. A model with effects
+    of units is asked for the density of a unit nobody has met, as in prediction. Only draws after
+    Nuts stand in chains: r_hat and ESS of any other law say nothing (``az.summary(...,
+    kind="stats")`` leaves them out). Members of a neural ensemble are few and no posterior;
+    ``az.loo`` says nothing of them.
 
     Examples
     --------
@@ -341,17 +343,17 @@ def to_tree(
     return joined_groups(groups, attrs)
 
 
-def _calibration(fitted: PosteriorLaw, found: Bounds) -> Dataset:
+def _calibration(fitted: PosteriorLaw, calibration: Bounds) -> Dataset:
     import xarray as xr
 
-    if found.law_id != fitted.id:
+    if calibration.law_id != fitted.id:
         raise BundleError(
-            f"to_arviz: the calibration is about law {found.law_id}, this law is {fitted.id}; "
-            "calibrate this one."
+            f"to_arviz: the calibration is about law {calibration.law_id}, this law is "
+            f"{fitted.id}; calibrate this one."
         )
-    bound = np.max(found.error**2, axis=(1, 2))
-    data = {"D": ("context", bound), "inside": ("context", found.inside)}
-    return xr.Dataset(data, attrs={"level": found.level, "mode": found.mode})
+    bound = np.max(calibration.error**2, axis=(1, 2))
+    data = {"D": ("context", bound), "inside": ("context", calibration.inside)}
+    return xr.Dataset(data, attrs={"level": calibration.level, "mode": calibration.mode})
 
 
 def import_arviz() -> Any:
@@ -399,11 +401,13 @@ def _posterior(fitted: PosteriorLaw, index: Int) -> Dataset:
     import xarray as xr
 
     named = named_draws(fitted)
-    data = {name: (("chain", "draw", *one.dims), one.draws[index]) for name, one in named.items()}
+    data = {
+        name: (("chain", "draw", *site.dims), site.draws[index]) for name, site in named.items()
+    }
     chain, draw = np.arange(len(index)), np.arange(index.shape[1])
     out = xr.Dataset(data, {"chain": chain, "draw": draw} | axis_labels(fitted, named))
     # one order of axes for all: summary of ArviZ 1.3 mixes up labels where orders differ
-    axes = dict.fromkeys(axis for one in named.values() for axis in one.dims)
+    axes = dict.fromkeys(axis for site in named.values() for axis in site.dims)
     return out.transpose("chain", "draw", *axes)
 
 
@@ -426,17 +430,17 @@ def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
 def _attrs(fitted: PosteriorLaw) -> dict[str, Any]:
     record = fitted.record
     if record.diverging is not None:
-        told = f"{record.chains} chains of NUTS"
+        chains = f"{record.chains} chains of NUTS"
     elif "divergences" in record.quality:
-        told = "draws stand in one chain: those of NUTS were mixed when weights were drawn"
+        chains = "draws stand in one chain: those of NUTS were mixed when weights were drawn"
     else:
-        told = "draws stand in one chain: they are no Markov chain, and r_hat means nothing"
+        chains = "draws stand in one chain: they are no Markov chain, and r_hat means nothing"
     return {
         "law": fitted.law.label,
         "law_id": fitted.id,
         "inference": record.inference,
         "seed": record.seed,
-        "chains": told,
+        "chains": chains,
         "rows_of_the_fit": record.rows,
         "versions": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
     }
