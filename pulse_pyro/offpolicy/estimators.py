@@ -48,17 +48,17 @@ def as_logged(logged: Logged) -> Float2:
 
 def checked_probabilities(logged: Logged, table: Array, what: str, *, shares: bool) -> Float2:
     """Return a table (n, K) as floats: finite and, if ``shares``, probabilities."""
-    found = np.asarray(table, np.float64)
-    if found.shape != (logged.rows, logged.actions):
+    values = np.asarray(table, np.float64)
+    if values.shape != (logged.rows, logged.actions):
         raise SettingError(
             f"{what} must be (n, K) = {(logged.rows, logged.actions)}, one line per decision of "
-            f"the log, but it is {found.shape}."
+            f"the log, but it is {values.shape}."
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(values).all():
         raise SettingError(f"{what} holds a value that is not finite.")
-    if shares and (found.min() < 0 or np.abs(found.sum(1) - 1.0).max() > 1e-8):
+    if shares and (values.min() < 0 or np.abs(values.sum(1) - 1.0).max() > 1e-8):
         raise SettingError(f"{what}: every line must hold probabilities that sum to 1.")
-    return found
+    return values
 
 
 # Outcome models fitted on other units: q (n, K) that no row has helped to fit.
@@ -71,8 +71,8 @@ def unit_folds(logged: Logged, folds: int, *, seed: int) -> Int:
     if folds > len(units):
         raise SettingError(f"unit_folds: {folds} folds were asked for, of {len(units)} units.")
     of_unit = stream(seed, "folds").permutation(np.arange(len(units)) % folds)
-    found: Int = of_unit[code]
-    return found
+    fold: Int = of_unit[code]
+    return fold
 
 
 def outcome_model(
@@ -111,16 +111,16 @@ def _predicted(
     sd = np.where(sd > 1e-12 * (1.0 + np.abs(mean)), sd, np.inf)  # constant here: leave it out
     z, ahead = (np.column_stack([np.ones(len(v)), (v - mean) / sd]) for v in (x, new))
     size = z.shape[1]
-    own = np.zeros((len(z), actions, size))
-    own[np.arange(len(z)), action] = z
-    design = np.column_stack([z, own.reshape(len(z), -1)])
+    by_action = np.zeros((len(z), actions, size))
+    by_action[np.arange(len(z)), action] = z
+    design = np.column_stack([z, by_action.reshape(len(z), -1)])
     penalty = np.full(design.shape[1], ridge)
     penalty[0] = 0.0
     gram = design.T @ design + np.diag(penalty)
     weights = np.linalg.solve(gram, design.T @ reward)
     common, lines = weights[:size], weights[size:].reshape(actions, size)
-    found: Float2 = ahead @ (common + lines).T
-    return found
+    predicted: Float2 = ahead @ (common + lines).T
+    return predicted
 
 
 # Off-policy estimators: replay, IPS, SNIPS, direct, doubly robust.
@@ -138,8 +138,7 @@ def _predicted(
 # (overlap); the action of one row changes the reward of no other (no interference), and later
 # contexts are taken as they came, so what is valued is a change of one decision at a time, NOT of
 # the whole course of a person. With right propensities ips and doubly_robust are unbiased whatever
-# q
-# is, provided q was fitted on other units; doubly_robust is also consistent if q is right and
+# q is, provided q was fitted on other units; doubly_robust is also consistent if q is right and
 # propensities are not. The uncertainty of q and of learned policies is NOT in the intervals:
 # they speak of the policy as given.
 #
@@ -183,8 +182,8 @@ def ips(
     """
     weight, raw = _weights(logged, policy, clip, "ips")
     bias = float(((weight - raw) * logged.reward).mean())
-    one = np.ones(logged.rows)
-    return ratio_value(logged, weight * logged.reward, one, weight=weight, level=level, bias=bias)
+    ones = np.ones(logged.rows)
+    return ratio_value(logged, weight * logged.reward, ones, weight=weight, level=level, bias=bias)
 
 
 def snips(
@@ -208,8 +207,8 @@ def direct(logged: Logged, policy: Float2, q: Float2, *, level: float = LEVEL) -
     """
     policy = checked_probabilities(logged, policy, "direct: policy", shares=True)
     q = checked_probabilities(logged, q, "direct: q", shares=False)
-    one = np.ones(logged.rows)
-    return ratio_value(logged, (policy * q).sum(1), one, weight=one, level=level)
+    ones = np.ones(logged.rows)
+    return ratio_value(logged, (policy * q).sum(1), ones, weight=ones, level=level)
 
 
 def doubly_robust(
@@ -222,11 +221,11 @@ def doubly_robust(
     """
     weight, raw = _weights(logged, policy, clip, "doubly_robust")
     q = checked_probabilities(logged, q, "doubly_robust: q", shares=False)
-    left = logged.reward - q[np.arange(logged.rows), logged.action]
-    terms = (np.asarray(policy) * q).sum(1) + weight * left
-    bias = float(((weight - raw) * left).mean())
-    one = np.ones(logged.rows)
-    return ratio_value(logged, terms, one, weight=weight, level=level, bias=bias)
+    residual = logged.reward - q[np.arange(logged.rows), logged.action]
+    terms = (np.asarray(policy) * q).sum(1) + weight * residual
+    bias = float(((weight - raw) * residual).mean())
+    ones = np.ones(logged.rows)
+    return ratio_value(logged, terms, ones, weight=weight, level=level, bias=bias)
 
 
 def _weights(

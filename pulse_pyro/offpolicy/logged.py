@@ -89,8 +89,8 @@ class Logged:
                 raise FeatureError(
                     f"Logged.columns: there is no column {name!r}{nearest(name, self.names)}"
                 )
-        found: Float2 = self.context[:, [self.names.index(name) for name in names]]
-        return found
+        columns: Float2 = self.context[:, [self.names.index(name) for name in names]]
+        return columns
 
     def __repr__(self) -> str:
         return (

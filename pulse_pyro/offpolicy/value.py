@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -50,21 +50,8 @@ class Value:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            name: getattr(self, name)
-            for name in (
-                "estimate",
-                "se",
-                "low",
-                "high",
-                "level",
-                "units",
-                "rows",
-                "effective",
-                "mean_weight",
-                "bias",
-            )
-        }
+        large = ("left_out", "logged")
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in large}
 
     def holds(self, number: float) -> bool:
         """Tell whether the interval contains a number."""
@@ -98,36 +85,35 @@ def ratio_value(
             "far from the logging policy."
         )
     left_out = (above.sum() - above) / rest
-    moments = float(weight.sum() ** 2 / (weight**2).sum())
     return _with_interval(
         float(above.sum() / below.sum()),
         left_out,
         logged,
         level,
-        moments,
-        float(weight.mean()),
-        bias,
+        effective=float(weight.sum() ** 2 / (weight**2).sum()),
+        mean_weight=float(weight.mean()),
+        bias=bias,
     )
 
 
-def difference(one: Value, two: Value) -> Value:
+def difference(first: Value, second: Value) -> Value:
     """Return V_1 - V_2 of two policies on the same log, with a paired interval over units.
 
     The jackknife leaves a unit out of both at once, so what they share cancels. ``effective`` is
     the smaller of the two.
     """
-    if one.logged is not two.logged:
+    if first.logged is not second.logged:
         raise SettingError("difference: the two values must come from the same Logged.")
-    if one.level != two.level:
-        raise SettingError(f"difference: levels {one.level} and {two.level} are not the same.")
+    if first.level != second.level:
+        raise SettingError(f"difference: levels {first.level} and {second.level} are not the same.")
     return _with_interval(
-        one.estimate - two.estimate,
-        one.left_out - two.left_out,
-        one.logged,
-        one.level,
-        min(one.effective, two.effective),
-        min(one.mean_weight, two.mean_weight),
-        one.bias - two.bias,
+        first.estimate - second.estimate,
+        first.left_out - second.left_out,
+        first.logged,
+        first.level,
+        effective=min(first.effective, second.effective),
+        mean_weight=min(first.mean_weight, second.mean_weight),
+        bias=first.bias - second.bias,
     )
 
 
@@ -170,6 +156,7 @@ def _with_interval(
     left_out: Float1,
     logged: Logged,
     level: float,
+    *,
     effective: float,
     mean_weight: float,
     bias: float,
@@ -179,18 +166,18 @@ def _with_interval(
     se = float(np.sqrt((count - 1) / count * (apart**2).sum()))
     reach = _quantile(level, count) * se
     return Value(
-        estimate,
-        se,
-        estimate - reach,
-        estimate + reach,
-        level,
-        count,
-        logged.rows,
-        effective,
-        mean_weight,
-        bias,
-        left_out,
-        logged,
+        estimate=estimate,
+        se=se,
+        low=estimate - reach,
+        high=estimate + reach,
+        level=level,
+        units=count,
+        rows=logged.rows,
+        effective=effective,
+        mean_weight=mean_weight,
+        bias=bias,
+        left_out=left_out,
+        logged=logged,
     )
 
 

@@ -37,7 +37,7 @@ def test_lines_are_found_and_unknown_actions_get_the_common_one():
     action = rng.integers(0, 2, 3000)
     truth = np.column_stack([1 + x[:, 0], 2 - x[:, 0] + 3 * x[:, 1], 0 * x[:, 0]])
     reward = truth[np.arange(3000), action]
-    log = Logged(x, action, reward, np.full(3000, 0.5), np.arange(3000) // 10, 3, ("a", "b"))
+    log = Logged(x, action, reward, np.full(3000, 0.5), np.arange(3000) // 10, 3, names=("a", "b"))
     q = outcome_model(log, seed=0, ridge=1e-3)
     assert np.abs(q - truth)[:, :2].max() < 1e-3
     assert np.isfinite(q).all()

@@ -1,6 +1,7 @@
 """Values of policies by a log: numbers counted by hand, properties, refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ logs = st.integers(0, 10**6).map(
 
 
 def with_reward(log, reward):
-    return Logged(log.context, log.action, reward, log.propensity, log.unit, log.actions, log.names)
+    return replace(log, reward=reward)
 
 
 @given(logs)
