@@ -4,9 +4,9 @@ from pulse_pyro._core.namespace import lazy_names
 
 # kind -> function(sample, method, level, rng) -> BandFit; "auto" chooses among some of them
 BANDS = {
-    "local_polynomial": "pulse_pyro.bands.curve:curve",
-    "spline": "pulse_pyro.bands.curve:curve",
-    "lipschitz": "pulse_pyro.bands.curve:curve",
+    "local_polynomial": "pulse_pyro.bands.local_polynomial:local_polynomial",
+    "spline": "pulse_pyro.bands.spline:spline",
+    "lipschitz": "pulse_pyro.bands.spline:lipschitz",
     "linear": "pulse_pyro.bands.linear:linear",
     "additive": "pulse_pyro.bands.additive:additive",
     "single_index": "pulse_pyro.bands.single_index:single_index",

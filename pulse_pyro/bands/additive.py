@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.interpolate import BSpline
@@ -67,8 +67,7 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
     if n < 3 * p * each:
         raise DataError(
             f"bands: the additive band of {p} inputs needs at least {3 * p * each} held-out rows, "
-            "but got "
-            f"{n}; hold out more units."
+            f"but got {n}; hold out more units."
         )
     tail = (1.0 - method.domain) / 2.0
     box = np.quantile(sample.x, [tail, 1.0 - tail], axis=0)
@@ -97,17 +96,17 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
         for name, (low, high) in zip(sample.x_names, box.T, strict=True)
     )
     shape = BasisShape(
-        span,
-        basis,
-        fit.coef,
-        np.stack([fit.cov[j, :, j] for j in range(q)]),
-        mapped,
-        mapped,
-        steep,
+        domain=span,
+        basis=basis,
+        coef=fit.coef,
+        cov=np.stack([fit.cov[j, :, j] for j in range(q)]),
+        critical=mapped,
+        beyond=mapped,
+        steep=steep,
     )
     made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom"
-    found = basis_band("additive", made, kept, fit, shape, level, c)
-    return BandFit(found.band, inside, found.residual, found.smooth)
+    box_fit = basis_band("additive", made, kept, fit, shape=shape, level=level, critical=c)
+    return replace(box_fit, kept=inside)
 
 
 def _check_apart(sample: Sample) -> None:
@@ -117,8 +116,8 @@ def _check_apart(sample: Sample) -> None:
         rest = (rest - rest.mean(0)) / rest.std(0)
         b = np.concatenate([np.ones((len(rest), 1)), rest, rest**2], axis=1)
         x = sample.x[:, k] - sample.x[:, k].mean()
-        left = x - b @ np.linalg.lstsq(b, x, rcond=None)[0]
-        if left @ left < TOGETHER * (x @ x):
+        residual = x - b @ np.linalg.lstsq(b, x, rcond=None)[0]
+        if residual @ residual < TOGETHER * (x @ x):
             raise DataError(
                 f"bands: input {name!r} follows from the other inputs in the held-out rows; leave "
                 'one out, or use band="linear".'
@@ -139,8 +138,8 @@ def _fit(b: Float2, kept: Sample, p: int, each: int, method: BandMethod) -> tupl
     for j in range(kept.y.shape[1]):
         y = kept.y[:, j] - kept.y[:, j].mean()
         lam = reml(gram_safe, penalty, b.T @ y, float(y @ y), len(y), 1 + p) / UNDERSMOOTH
-        one = inverse(gram_safe + lam * penalty)
-        twiced = 2.0 * one - one @ gram @ one
+        once = inverse(gram_safe + lam * penalty)
+        twiced = 2.0 * once - once @ gram @ once
         inner.append(twiced)
         most = max(most, float(np.trace(twiced @ gram)))
     return fit_basis(b, kept.y, kept.unit, tuple(inner), method, round(most)), most

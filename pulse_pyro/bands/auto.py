@@ -11,11 +11,14 @@ from pulse_pyro._core.registry import named
 from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.additive import MOST_INPUTS, additive
 from pulse_pyro.bands.band import BandFit, BandMethod, Sample, check_level
-from pulse_pyro.bands.curve import MANY_ROWS, curve
-from pulse_pyro.bands.kinks import GATE
+from pulse_pyro.bands.curve import curve_band, curve_rows
+from pulse_pyro.bands.kinks import GATE, kink_p
 from pulse_pyro.bands.lack_of_fit import lack_of_fit
 from pulse_pyro.bands.linear import linear
+from pulse_pyro.bands.local_polynomial import local_polynomial_weights
+from pulse_pyro.bands.spline import lipschitz_weights, spline_weights
 
+MANY_ROWS = 2000
 ADDITIVE_LEVEL = 0.01
 MOST_DRAWS = 200_000
 
@@ -44,8 +47,8 @@ def make_band(sample: Sample, method: BandMethod, level: float, rng: np.random.G
     if p == 1:
         return _curve(sample, method, level, rng)
     if p > MOST_INPUTS:
-        found = linear(sample, method, level, rng)
-        return Choice(found, f"{p} inputs: a uniform band needs structure, linear is assumed")
+        why = f"{p} inputs: a uniform band needs structure, linear is assumed"
+        return Choice(linear(sample, method, level, rng), why)
     return _additive(sample, method, level, rng)
 
 
@@ -60,8 +63,29 @@ def _enough_draws(method: BandMethod, level: float, coordinates: int) -> int:
     return max(method.draws, needed)
 
 
+def auto_curve(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> BandFit:
+    """Choose a band for a one-dimensional summary.
+
+    Local polynomial from 2,000 rows on, penalised spline below; if a kink is left in the residuals
+    of any coordinate (p < 0.2), the Lipschitz band for all of them.
+    """
+    bins, grid = curve_rows(sample, method)
+    many = len(bins.x) >= MANY_ROWS
+    weights = (local_polynomial_weights if many else spline_weights)(bins, grid)
+    kind = replace(method, kind="local_polynomial" if many else "spline")
+    smooth = curve_band(sample, bins, grid, weights, method=kind, level=level, rng=rng)
+    p = kink_p(bins, smooth.band.noise)
+    if p >= GATE:
+        return replace(smooth, roughness=p)
+    weights, kind = lipschitz_weights(bins, grid), replace(method, kind="lipschitz")
+    rough = curve_band(sample, bins, grid, weights, method=kind, level=level, rng=rng)
+    return replace(rough, roughness=p)
+
+
 def _curve(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> Choice:
-    fit = curve(sample, method, level, rng)
+    fit = auto_curve(sample, method, level, rng)
     side = "at least" if fit.band.rows >= MANY_ROWS else "fewer than"
     why = f"one input, {side} {MANY_ROWS} rows"
     if fit.band.kind == "lipschitz":

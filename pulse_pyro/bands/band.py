@@ -79,8 +79,8 @@ def check_level(level: float, where: str) -> float:
 def consecutive(labels: Int) -> tuple[Int, int]:
     """Renumber labels >= 0 as 0 .. k - 1, in order: (codes, k)."""
     if len(labels) and labels.max() > 100 * len(labels):
-        known, codes = np.unique(labels, return_inverse=True)  # far apart: a table would not fit
-        return codes, len(known)
+        distinct, codes = np.unique(labels, return_inverse=True)  # a table would not fit
+        return codes, len(distinct)
     present = np.bincount(labels) > 0
     return (np.cumsum(present) - 1)[labels], int(present.sum())
 
@@ -203,8 +203,8 @@ class Band:
         blank = np.full((len(x), len(self.y_names)), np.nan)
         out = Values(blank, blank.copy(), np.zeros(len(x), np.bool_))
         if seen.any():
-            for mine, found in zip(out, self.shape.at(x[seen]), strict=True):
-                mine[seen] = found
+            for array, values in zip(out, self.shape.at(x[seen]), strict=True):
+                array[seen] = values
         return out
 
     def __repr__(self) -> str:

@@ -148,22 +148,23 @@ def basis_band(
     made: str,
     sample: Sample,
     fit: BasisFit,
+    *,
     shape: BasisShape,
     level: float,
     critical: Float1,
 ) -> BandFit:
     """Put a basis fit and its shape together."""
     band = Band(
-        kind,
-        (made,) * len(sample.y_names),
-        level,
-        critical,
-        fit.noise,
-        sample.x_names,
-        sample.y_names,
-        len(sample.x),
-        sample.units,
-        shape,
+        kind=kind,
+        made=(made,) * len(sample.y_names),
+        level=level,
+        critical=critical,
+        noise=fit.noise,
+        x_names=sample.x_names,
+        y_names=sample.y_names,
+        rows=len(sample.x),
+        units=sample.units,
+        shape=shape,
     )
 
     def smooth(columns: Float2, j: int) -> Float2:

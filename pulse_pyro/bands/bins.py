@@ -90,7 +90,16 @@ def bin_rows(sample: Sample, share: float) -> Bins:
             'linear band on indicator columns (band="linear"), for a few far values a narrower '
             "domain."
         )
-    return Bins(at, count, kept, index, rows.unit, inside, rows.y, (low, high))
+    return Bins(
+        at=at,
+        count=count,
+        kept=kept,
+        index=index,
+        unit=rows.unit,
+        x=inside,
+        y=rows.y,
+        domain=(low, high),
+    )
 
 
 # A linear smoother on bins: the one shape of every one-dimensional band.
@@ -213,8 +222,9 @@ def studentised_sup(
         for j, w in enumerate(weights):
             noise = standard[:, j][pick] * spread[:, j, None]
             sums: Float2 = np.asarray(member @ noise)
-            left = (noise - (w.hat @ sums)[bins.index]) / (1.0 - w.leverage()[bins.index, None])
-            se = np.sqrt(w.grid**2 @ np.asarray(member @ left**2))
+            residual = noise - (w.hat @ sums)[bins.index]
+            residual /= 1.0 - w.leverage()[bins.index, None]
+            se = np.sqrt(w.grid**2 @ np.asarray(member @ residual**2))
             sup = (np.abs(w.grid @ sums) / se).max(0)
             out[start:stop] = np.maximum(out[start:stop], sup)
     return out

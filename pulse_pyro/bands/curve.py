@@ -1,9 +1,10 @@
-"""One-dimensional bands on a grid: variance, supremum, Student-t map, domain; the kinds by name."""
+"""One-dimensional bands on a grid, of any linear smoother: variance, supremum, t map, domain."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -30,9 +31,6 @@ from pulse_pyro.bands.bins import (
 )
 from pulse_pyro.bands.dependence import LEVEL as DEPENDENT
 from pulse_pyro.bands.dependence import choose_noise, dependence_p
-from pulse_pyro.bands.kinks import GATE, kink_p
-from pulse_pyro.bands.local_polynomial import local_polynomial
-from pulse_pyro.bands.spline import lipschitz, spline
 
 # A band on a grid: between its points, and beyond its ends.
 
@@ -89,16 +87,23 @@ def _contrast(cov: Float4, weights: tuple[float, ...]) -> Float2:
     for a, wa in enumerate(weights):
         for b, wb in enumerate(weights):
             low = min(a, b)
-            line = np.stack([np.diagonal(one[:, j], b - a) for j, one in enumerate(cov)])
+            line = np.stack([np.diagonal(block, b - a) for block in _blocks(cov)])
             out += wa * wb * line[:, low : low + points - k + 1]
     return np.sqrt(np.maximum(out, 0.0))
 
 
 def _rise_error(cov: Float4, span: int) -> Float2:
     """Return the standard error of the estimate's rise over ``span`` steps: (q, G - span)."""
-    blocks = [one[:, j] for j, one in enumerate(cov)]
-    var = [np.diag(c)[span:] + np.diag(c)[:-span] - 2.0 * np.diagonal(c, span) for c in blocks]
+    var = [
+        np.diag(block)[span:] + np.diag(block)[:-span] - 2.0 * np.diagonal(block, span)
+        for block in _blocks(cov)
+    ]
     return np.sqrt(np.maximum(np.stack(var), 0.0))
+
+
+def _blocks(cov: Float4) -> list[Float2]:
+    """Return each coordinate's own covariance over the grid, q of (G, G)."""
+    return [rows[:, j] for j, rows in enumerate(cov)]
 
 
 def _modulus(centre: Float2, cov: Float4, critical: Float2) -> Float2:
@@ -123,23 +128,52 @@ MOST_POINTS = 4000
 WILD = 2.5  # a studentised critical value this many times the normal one is not believed
 
 
-def grid_of(bins: Bins, method: BandMethod) -> Float1:
-    """Return the grid of the domain, (G,)."""
+Smoother: TypeAlias = Callable[[Bins, Float1], list[Weights]]  # (rows, grid) -> each coordinate
+
+
+def curve(
+    sample: Sample,
+    smoother: Smoother,
+    method: BandMethod,
+    level: float,
+    rng: np.random.Generator,
+) -> BandFit:
+    """Make the band of a linear smoother for a one-dimensional summary."""
+    bins, grid = curve_rows(sample, method)
+    weights = smoother(bins, grid)
+    return curve_band(sample, bins, grid, weights, method=method, level=level, rng=rng)
+
+
+def curve_rows(sample: Sample, method: BandMethod) -> tuple[Bins, Float1]:
+    """Return the rows in bins and the grid of the domain, (G,), or say why there is no curve."""
+    if sample.x.shape[1] != 1:
+        raise DataError(
+            f"bands: {method.kind!r} is for one input, the summary has {sample.x.shape[1]} "
+            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear" or "single_index".'
+        )
+    bins = bin_rows(sample, method.domain)
     if len(bins.x) < FEWEST_ROWS:
         raise DataError(
             f"bands: {len(bins.x)} held-out rows lie in the central range, a curve needs at least "
             f'{FEWEST_ROWS}; hold out more units, or use band="linear".'
         )
+    constant = np.flatnonzero(np.ptp(bins.y, axis=0) == 0)
+    if len(constant):
+        raise DataError(
+            f"bands: {sample.y_names[constant[0]]!r} has no noise around its curve: it is "
+            f"constant, {bins.y[0, constant[0]]:g}, in the held-out rows."
+        )
     # the covariance over grid and coordinates must fit into memory
     points = min(method.grid, max(MOST_POINTS // bins.y.shape[1], 60))
-    return np.linspace(*bins.domain, points)
+    return bins, np.linspace(*bins.domain, points)
 
 
 def curve_band(
     sample: Sample,
     bins: Bins,
-    weights: list[Weights],
     grid: Float1,
+    weights: list[Weights],
+    *,
     method: BandMethod,
     level: float,
     rng: np.random.Generator,
@@ -157,13 +191,17 @@ def curve_band(
     noise, how = _treatment(bins, residual, skew, noise, method)
     cov = _covariance(bins, [w.grid for w in weights], scaled, noise)
     _check_noise(cov, sample, grid)
-    c = critical_values(bins, weights, scaled, cov, replace(method, critical=how), level, rng)
+
+    def values_by(how: Critical) -> Float1:
+        by = replace(method, critical=how)
+        return critical_values(bins, weights, scaled, cov, method=by, level=level, rng=rng)
+
+    c = values_by(how)
     if how == "bootstrap_t" and method.critical == "auto":
-        plain = critical_values(
-            bins, weights, scaled, cov, replace(method, critical="simulate"), level, rng
-        )
-        if (c > WILD * plain).any():  # isolated rows: redrawn noise there has no variance to divide
-            c, how = plain, "simulate"
+        normal = values_by("simulate")
+        # isolated rows: redrawn noise there has no variance to divide
+        if (c > WILD * normal).any():
+            c, how = normal, "simulate"
     spread = np.repeat(c[:, None], len(grid), axis=1)
     # a studentised bootstrap knows about small samples; Student's t would count them twice
     mapped = spread if how == "bootstrap_t" else critical.student(spread, nu)
@@ -172,16 +210,16 @@ def curve_band(
     how_made = f"critical value by {how.replace('_', ' ')}, {shape.modulus:.1%} for the grid"
     made = tuple(f"{w.made}, {how_made}" for w in weights)
     band = Band(
-        method.kind,
-        made,
-        level,
-        c,
-        noise,
-        sample.x_names,
-        sample.y_names,
-        len(bins.x),
-        consecutive(bins.unit)[1],
-        shape,
+        kind=method.kind,
+        made=made,
+        level=level,
+        critical=c,
+        noise=noise,
+        x_names=sample.x_names,
+        y_names=sample.y_names,
+        rows=len(bins.x),
+        units=consecutive(bins.unit)[1],
+        shape=shape,
     )
 
     def smooth(columns: Float2, j: int) -> Float2:
@@ -251,6 +289,7 @@ def critical_values(
     weights: list[Weights],
     scaled: Float2,
     cov: Float4,
+    *,
     method: BandMethod,
     level: float,
     rng: np.random.Generator,
@@ -262,8 +301,9 @@ def critical_values(
     each = 1.0 - (1.0 - level) / q
     if method.critical == "tube":
         # Bonferroni over coordinates: the tube formula is for one path
-        r = [critical.correlation(cov[j, :, j]) for j in range(q)]
-        return np.array([critical.tube(one, each) for one in r])
+        return np.array(
+            [critical.tube(critical.correlation(block), each) for block in _blocks(cov)]
+        )
     if method.coordinates == "joint":
         if method.critical == "bootstrap_t":
             sups = studentised_sup(bins, weights, scaled, _fewer(method, level), rng)
@@ -280,43 +320,3 @@ def critical_values(
             sups = critical.sup_draws(cov[j, :, j], method.draws, rng)
         out[j] = critical.quantile(sups, each)
     return out
-
-
-# The one-dimensional bands by name, and the choice among them.
-
-
-MAKERS = {"local_polynomial": local_polynomial, "spline": spline, "lipschitz": lipschitz}
-MANY_ROWS = 2000
-
-
-def curve(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> BandFit:
-    """Make a band for a one-dimensional summary.
-
-    auto: local polynomial from 2,000 rows on, penalised spline below; if a kink is left in the
-    residuals of any coordinate (p < 0.2), the Lipschitz band for all of them.
-    """
-    if sample.x.shape[1] != 1:
-        raise DataError(
-            f"bands: {method.kind!r} is for one input, the summary has {sample.x.shape[1]} "
-            f'({", ".join(sample.x_names[:4])}); use band="auto", "linear" or "single_index".'
-        )
-    bins = bin_rows(sample, method.domain)
-    grid = grid_of(bins, method)
-    still = np.flatnonzero(np.ptp(bins.y, axis=0) == 0)
-    if len(still):
-        raise DataError(
-            f"bands: {sample.y_names[still[0]]!r} has no noise around its curve: it is constant, "
-            f"{bins.y[0, still[0]]:g}, in the held-out rows."
-        )
-    if method.kind in MAKERS:
-        weights = MAKERS[method.kind](bins, grid)
-        return curve_band(sample, bins, weights, grid, method, level, rng)
-    kind = "local_polynomial" if len(bins.x) >= MANY_ROWS else "spline"
-    weights = MAKERS[kind](bins, grid)
-    smooth = curve_band(sample, bins, weights, grid, replace(method, kind=kind), level, rng)
-    p = kink_p(bins, smooth.band.noise)
-    if p >= GATE:
-        return replace(smooth, roughness=p)
-    weights = lipschitz(bins, grid)
-    rough = curve_band(sample, bins, weights, grid, replace(method, kind="lipschitz"), level, rng)
-    return replace(rough, roughness=p)

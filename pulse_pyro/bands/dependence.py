@@ -27,11 +27,11 @@ def dependence_p(residual: Float1, unit: Int) -> float:
     same = unit[1:] == unit[:-1]
     near = (residual[1:] * residual[:-1])[same]
     code, _ = consecutive(unit)
-    one, two, four = (np.bincount(code, residual**k) for k in (1, 2, 4))
-    pair_var = 2.0 * (two**2 - four).sum()
+    total, square, fourth = (np.bincount(code, residual**k) for k in (1, 2, 4))
+    pair_var = 2.0 * (square**2 - fourth).sum()
     near_var = (near**2).sum()
     near_z = near.sum() / np.sqrt(near_var) if near_var > 0 else 0.0
-    pair_z = (one**2 - two).sum() / np.sqrt(pair_var) if pair_var > 0 else 0.0
+    pair_z = (total**2 - square).sum() / np.sqrt(pair_var) if pair_var > 0 else 0.0
     p = min(2.0 * stats.norm.sf(abs(near_z)), stats.norm.sf(pair_z))
     return float(min(2.0 * p, 1.0))
 
@@ -47,8 +47,7 @@ def choose_noise(
     if units < FEWEST:
         raise DataError(
             f"bands: at least {FEWEST} held-out units are needed to judge the noise, but got "
-            f"{units}; "
-            "hold out more units."
+            f"{units}; hold out more units."
         )
     needed = max(FEWEST_CLUSTERS, regressors + 1)
     if wanted == "rows":
@@ -57,8 +56,8 @@ def choose_noise(
         if units < needed:
             raise DataError(
                 f'bands: noise="units" needs at least {needed} held-out units here, but got '
-                f"{units}; "
-                "hold out more units, use fewer regressors, or the scheffe critical value."
+                f"{units}; hold out more units, use fewer regressors, or the scheffe critical "
+                "value."
             )
         return "units"
     depends = units >= MANY or any(dependence_p(r, unit) < LEVEL for r in residual.T)

@@ -7,7 +7,7 @@ import numpy as np
 from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro.bands import critical
 from pulse_pyro.bands.bins import Bins
-from pulse_pyro.bands.spline import plain
+from pulse_pyro.bands.spline import reml_smoothers
 
 KNOTS = 32
 GATE = 0.2  # below this p-value the Lipschitz band is used
@@ -23,25 +23,25 @@ def kink_p(bins: Bins, noise: str) -> float:
     """
     sums = bins.sums(bins.y)
     least = min(
-        _one(bins, hat, bins.y[:, j] - np.interp(bins.x, bins.at, hat @ sums[:, j]), noise)
-        for j, hat in enumerate(plain(bins))
+        _coordinate_p(bins, hat, bins.y[:, j] - np.interp(bins.x, bins.at, hat @ sums[:, j]), noise)
+        for j, hat in enumerate(reml_smoothers(bins))
     )
     return float(min(1.0, least * bins.y.shape[1]))
 
 
-def _one(bins: Bins, hat: Float2, residual: Float1, noise: str) -> float:
+def _coordinate_p(bins: Bins, hat: Float2, residual: Float1, noise: str) -> float:
     low, high = bins.domain
     knots = np.linspace(low, high, KNOTS + 2)[1:-1]
     hinge = np.abs(bins.at[:, None] - knots)
-    left = hinge - hat @ (hinge * bins.count[:, None])
-    score = left.T @ bins.sums(residual[:, None])[:, 0]
-    # the residuals are (I - S) noise, so the noise enters with weights (I - S)' left
-    reach = left - hat.T @ (left * bins.count[:, None])
+    freed = hinge - hat @ (hinge * bins.count[:, None])
+    score = freed.T @ bins.sums(residual[:, None])[:, 0]
+    # the residuals are (I - S) noise, so the noise enters with weights (I - S)' freed
+    weight = freed - hat.T @ (freed * bins.count[:, None])
     cov: Float2
     if noise == "rows":
-        cov = reach.T @ (reach * bins.sums(residual[:, None] ** 2))
+        cov = weight.T @ (weight * bins.sums(residual[:, None] ** 2))
     else:
-        by_unit = bins.scores(residual) @ reach
+        by_unit = bins.scores(residual) @ weight
         cov = by_unit.T @ by_unit
     sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
     if not (sd > 0).all():

@@ -17,9 +17,7 @@ from pulse_pyro.bands.basis import BasisShape, basis_band, basis_critical, fit_b
 # Inputs that repeat others: a linear band lives on what they span.
 
 
-RANK = (
-    1e-6  # of the largest pivot: the Gram matrix then has a condition number of about 1e12 at most
-)
+RANK = 1e-6  # of the largest pivot: the Gram matrix's condition number is then at most about 1e12
 FLAT = 1e-12  # sd over mean, of a column that does not move
 ROUNDING = 1e-9  # by which it may move all the same
 BROKEN = 1e-3  # sds by which a repeated input may miss what the others say of it
@@ -66,8 +64,8 @@ class Span:
 
     def __call__(self, x: Float2) -> Float2:
         """Return the kept columns, standardised: (n, p) -> (n, kept)."""
-        found: Float2 = ((x - self.mean) / self.sd)[:, self.kept]
-        return found
+        z: Float2 = ((x - self.mean) / self.sd)[:, self.kept]
+        return z
 
     def holds(self, x: Float2) -> Bool:
         """Tell at which rows of x (n, p) the repeated columns are what the others say."""
@@ -170,15 +168,15 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
             f"{p} inputs{only}"
         )
     shape = BasisShape(
-        scope,
-        LinearBasis(span, inner, far),
-        fit.coef,
-        np.stack([fit.cov[j, :, j] for j in range(q)]),
-        mapped,
-        everywhere,
-        np.zeros((p + repeats, q)),
+        domain=scope,
+        basis=LinearBasis(span, inner, far),
+        coef=fit.coef,
+        cov=np.stack([fit.cov[j, :, j] for j in range(q)]),
+        critical=mapped,
+        beyond=everywhere,
+        steep=np.zeros((p + repeats, q)),
     )
-    return basis_band("linear", made, sample, fit, shape, level, c)
+    return basis_band("linear", made, sample, fit, shape=shape, level=level, critical=c)
 
 
 def scheffe(
@@ -192,8 +190,8 @@ def scheffe(
     each = 1.0 - (1.0 - level) / coordinates
     if not clustered:
         return float(np.sqrt(regressors * stats.f.ppf(each, regressors, max(nu, 2.0))))
-    left = max(nu - regressors + 1.0, 1.0)
-    return float(np.sqrt(regressors * nu / left * stats.f.ppf(each, regressors, left)))
+    freedom = max(nu - regressors + 1.0, 1.0)
+    return float(np.sqrt(regressors * nu / freedom * stats.f.ppf(each, regressors, freedom)))
 
 
 # The band a ridge or least-squares law provides for itself: p0 = p^.
@@ -223,24 +221,23 @@ def ridge_band(
     c += positive(noise_sd, "ridge_band: noise_sd") * math.sqrt(grown)
     critical = np.full(q, c)
     shape = BasisShape(
-        "every context",
-        RawBasis(),
-        inverse @ (b.T @ sample.y),
-        np.repeat(inverse[None], q, axis=0),
-        critical,
-        critical,
-        np.zeros((sample.x.shape[1], q)),
+        domain="every context",
+        basis=RawBasis(),
+        coef=inverse @ (b.T @ sample.y),
+        cov=np.repeat(inverse[None], q, axis=0),
+        critical=critical,
+        beyond=critical,
+        steep=np.zeros((sample.x.shape[1], q)),
     )
-    made = (f"ridge {lam:g}, self-normalised bound",) * q
     return Band(
-        "ridge",
-        made,
-        level,
-        critical,
-        "rows",
-        sample.x_names,
-        sample.y_names,
-        len(b),
-        sample.units,
-        shape,
+        kind="ridge",
+        made=(f"ridge {lam:g}, self-normalised bound",) * q,
+        level=level,
+        critical=critical,
+        noise="rows",
+        x_names=sample.x_names,
+        y_names=sample.y_names,
+        rows=len(b),
+        units=sample.units,
+        shape=shape,
     )

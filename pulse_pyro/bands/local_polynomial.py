@@ -1,4 +1,4 @@
-"""Local polynomials with robust bias correction, on bins.
+"""Bands by local polynomials with robust bias correction, on bins.
 
 The local linear estimate at bandwidth h, its bias estimated at the same h, IS the local quadratic
 estimate at h: estimate, weights and variance are taken from there. Epanechnikov kernel.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro.bands.band import BandFit, BandMethod, Sample
 from pulse_pyro.bands.bins import Bins, Weights
+from pulse_pyro.bands.curve import curve
 
 NEIGHBOURS = 25  # rows a window holds at least
 POINTS = 5  # and distinct x
@@ -18,7 +20,14 @@ CAUTION = 1.4  # what a degree of freedom counts in GCV, lest it follow the nois
 NARROWEST, WIDEST = 0.02, 1.2  # bandwidths tried, as shares of the domain's length
 
 
-def local_polynomial(bins: Bins, grid: Float1) -> list[Weights]:
+def local_polynomial(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> BandFit:
+    """Make the band of a local polynomial fit for a one-dimensional summary."""
+    return curve(sample, local_polynomial_weights, method, level, rng)
+
+
+def local_polynomial_weights(bins: Bins, grid: Float1) -> list[Weights]:
     """Return the weights of each coordinate, its bandwidth chosen by GCV of the linear fit."""
     chosen = gcv_bandwidth(bins)
     made = {h: _weights(bins, grid, h) for h in sorted(set(chosen))}

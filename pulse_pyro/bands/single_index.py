@@ -10,9 +10,10 @@ import numpy as np
 from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands import critical
+from pulse_pyro.bands.auto import auto_curve
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, Values
 from pulse_pyro.bands.basis import fit_basis
-from pulse_pyro.bands.curve import GridShape, curve
+from pulse_pyro.bands.curve import GridShape
 from pulse_pyro.bands.linear import CLOUD
 
 SHARE = 0.3  # of the units the direction is fitted on
@@ -51,7 +52,7 @@ class IndexShape:
     @property
     def domain(self) -> str:
         """The intervals."""
-        return "; ".join(one.shape.domain for one in self.curves[:3])
+        return "; ".join(band.shape.domain for band in self.curves[:3])
 
     def at(self, x: Float2) -> Values:
         """Evaluate at x (n, p); inside if every coordinate's index is.
@@ -92,29 +93,29 @@ def single_index(
     fits = []
     kind = replace(method, kind="auto")
     for j, index in enumerate(indices):
-        one = Sample(
+        along = Sample(
             rest.x @ index.direction[:, None],
             rest.y[:, j : j + 1],
             rest.unit,
             (f"index of {rest.y_names[j]}",),
             rest.y_names[j : j + 1],
         )
-        fits.append(curve(one, kind, each, rng))
+        fits.append(auto_curve(along, kind, each, rng))
     bands = tuple(fit.band for fit in fits)
     steep = tuple(float(b.shape.steep[0]) for b in bands if isinstance(b.shape, GridShape))
     kept = np.logical_and.reduce([fit.kept for fit in fits])
     residual = np.stack([_spread(fit)[kept] for fit in fits], axis=1)
     band = Band(
-        "single_index",
-        tuple(f"single index, {b.made[0]}" for b in bands),
-        level,
-        np.concatenate([b.critical for b in bands]),
-        bands[0].noise,
-        sample.x_names,
-        sample.y_names,
-        int(kept.sum()),
-        rest.units,
-        IndexShape(tuple(indices), bands, steep),
+        kind="single_index",
+        made=tuple(f"single index, {b.made[0]}" for b in bands),
+        level=level,
+        critical=np.concatenate([b.critical for b in bands]),
+        noise=bands[0].noise,
+        x_names=sample.x_names,
+        y_names=sample.y_names,
+        rows=int(kept.sum()),
+        units=rest.units,
+        shape=IndexShape(tuple(indices), bands, steep),
     )
     whole = np.zeros(len(sample.x), dtype=np.bool_)
     whole[np.flatnonzero(~for_index)[kept]] = True

@@ -1,4 +1,4 @@
-"""Penalised splines, undersmoothed and twiced, on bins.
+"""Bands by penalised splines, undersmoothed and twiced, on bins.
 
 Uniform cubic B-splines with a difference penalty of order 2 (smooth truths) or 1 (the Lipschitz
 band: kinks allowed). Twicing fits the residuals once more, so the bias is of second order; the
@@ -15,7 +15,9 @@ from scipy import linalg
 from scipy.interpolate import BSpline
 
 from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro.bands.band import BandFit, BandMethod, Sample
 from pulse_pyro.bands.bins import Bins, Weights, local_spread, neighbour_differences
+from pulse_pyro.bands.curve import curve
 
 DEGREE = 3
 FEWEST, MOST = 20, 150  # coefficients
@@ -25,19 +27,31 @@ UNDERSMOOTH = 4.0
 WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
 
-def spline(bins: Bins, grid: Float1) -> list[Weights]:
+def spline(sample: Sample, method: BandMethod, level: float, rng: np.random.Generator) -> BandFit:
+    """Make the band of a smooth spline for a one-dimensional summary."""
+    return curve(sample, spline_weights, method, level, rng)
+
+
+def lipschitz(
+    sample: Sample, method: BandMethod, level: float, rng: np.random.Generator
+) -> BandFit:
+    """Make the band of a spline that may have kinks: wider than the smooth one."""
+    return curve(sample, lipschitz_weights, method, level, rng)
+
+
+def spline_weights(bins: Bins, grid: Float1) -> list[Weights]:
     """Return the weights of each coordinate: second differences, REML / 4, twiced."""
     return _weights(bins, grid, 2)
 
 
-def lipschitz(bins: Bins, grid: Float1) -> list[Weights]:
+def lipschitz_weights(bins: Bins, grid: Float1) -> list[Weights]:
     """Return the weights of each coordinate: first differences, REML, twiced."""
     return _weights(bins, grid, 1)
 
 
-def plain(bins: Bins) -> list[Float2]:
-    """Return the plain REML smoothers (B, B), neither undersmoothed nor twiced."""
-    return [base.left @ base.inner(base.reml) @ base.right for base in _bases(bins, 2)]
+def reml_smoothers(bins: Bins) -> list[Float2]:
+    """Return the REML smoother of each coordinate, (B, B), neither undersmoothed nor twiced."""
+    return [base.design @ base.inner(base.reml) @ base.weighted for base in _bases(bins, 2)]
 
 
 class _Base:
@@ -46,12 +60,12 @@ class _Base:
     def __init__(self, bins: Bins, j: int, order: int, weight: Float1, size: int) -> None:
         self.order, self.n = order, len(bins.x)
         self.knots = knots_for(bins, size)
-        self.left: Float2 = BSpline.design_matrix(bins.at, self.knots, DEGREE).toarray()
-        self.right: Float2 = self.left.T * weight
-        self.gram: Float2 = (self.right * bins.count) @ self.left
+        self.design: Float2 = BSpline.design_matrix(bins.at, self.knots, DEGREE).toarray()
+        self.weighted: Float2 = self.design.T * weight
+        self.gram: Float2 = (self.weighted * bins.count) @ self.design
         self.penalty = difference_penalty(len(self.gram), order)
         y = bins.y[:, j] - bins.y[:, j].mean()
-        self.moment: Float1 = self.right @ bins.sums(y[:, None])[:, 0]
+        self.moment: Float1 = self.weighted @ bins.sums(y[:, None])[:, 0]
         self.total = float(bins.sums(y[:, None] ** 2)[:, 0] @ weight)
 
     @cached_property
@@ -98,9 +112,9 @@ def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
         edf = float(np.trace(twiced @ base.gram))
         kind = "penalised spline, undersmoothed" if order == 2 else "Lipschitz spline"
         made = f"{kind} and twiced, {edf:.1f} degrees of freedom"
-        right = twiced @ base.right
+        right = twiced @ base.weighted
         on_grid = BSpline.design_matrix(grid, base.knots, DEGREE).toarray()
-        out.append(Weights(on_grid @ right, base.left @ right, made, order + 1.0))
+        out.append(Weights(on_grid @ right, base.design @ right, made, order + 1.0))
     return out
 
 

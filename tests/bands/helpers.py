@@ -4,7 +4,10 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 
+from pulse_pyro._core.registry import named
+from pulse_pyro.bands import BANDS
 from pulse_pyro.bands import local_polynomial as lp
+from pulse_pyro.bands.auto import auto_curve
 from pulse_pyro.bands.band import BandMethod, Sample
 from pulse_pyro.bands.bins import bin_rows
 from pulse_pyro.bands.linear import linear
@@ -109,6 +112,12 @@ def dense_smoother(kind, bins, grid):
     twice = 2.0 * np.eye(len(once)) - once
     on_grid = dense_basis(bins, grid, len(right)) @ right
     return on_grid @ twice, once @ twice, order + 1.0
+
+
+def curve(sample, method, level, rng):
+    """The band of a curve of the method's kind, or the one that auto chooses."""
+    make = auto_curve if method.kind == "auto" else named(BANDS, method.kind)
+    return make(sample, method, level, rng)
 
 
 # Rows to make bands of, shared by the tests of bands.

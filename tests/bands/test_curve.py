@@ -8,8 +8,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
 from pulse_pyro.bands.band import BandMethod, Sample
-from pulse_pyro.bands.curve import critical_values, curve
-from tests.bands.helpers import CURVES, SEED, SMALL, dense_smoother, generator, own_bins, sample_of
+from pulse_pyro.bands.curve import critical_values
+from tests.bands.helpers import (
+    CURVES,
+    SEED,
+    SMALL,
+    curve,
+    dense_smoother,
+    generator,
+    own_bins,
+    sample_of,
+)
 from tests.helpers import z_bound
 
 FEW = settings(max_examples=8)
@@ -97,7 +106,9 @@ def test_simulated_critical_values_of_independent_coordinates_are_sidak(coordina
     cov = np.zeros((2, 3, 2, 3))
     cov.reshape(6, 6)[...] = np.diag(np.arange(1.0, 7.0))
     method = BandMethod(critical="simulate", coordinates=coordinates, draws=draws)
-    c = critical_values(None, [], np.zeros((0, 2)), cov, method, 0.9, generator(12))
+    c = critical_values(
+        None, [], np.zeros((0, 2)), cov, method=method, level=0.9, rng=generator(12)
+    )
     level = 0.9 if coordinates == "joint" else 0.95
     bound = z_bound(2) * np.sqrt(level * (1.0 - level) / draws) + 2.0 / draws
     assert_allclose((2.0 * stats.norm.cdf(c) - 1.0) ** each, level, atol=bound)

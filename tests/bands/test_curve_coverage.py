@@ -5,8 +5,8 @@ import pytest
 
 from pulse_pyro.bands import curve as curve_module
 from pulse_pyro.bands.band import BandMethod
-from pulse_pyro.bands.curve import curve, grid_shape
-from tests.bands.helpers import SMALL, bent, generator, kinked, sample_of
+from pulse_pyro.bands.curve import grid_shape
+from tests.bands.helpers import SMALL, bent, curve, generator, kinked, sample_of
 from tests.helpers import binomial_floor
 
 

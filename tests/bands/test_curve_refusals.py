@@ -5,8 +5,7 @@ import pytest
 
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.bands.band import BandMethod
-from pulse_pyro.bands.curve import curve
-from tests.bands.helpers import CURVES, SMALL, generator, sample_of
+from tests.bands.helpers import CURVES, SMALL, curve, generator, sample_of
 
 
 def noisy(n=200, seed=22):

@@ -66,9 +66,17 @@ def hand_band():
         np.array([10.0, 0.0]),
         0.0,
     )
-    names = ("by hand", "by hand")
     return Band(
-        "spline", names, 0.9, np.full(2, 3.0), "rows", ("past",), ("a", "b"), 100, 10, shape
+        kind="spline",
+        made=("by hand", "by hand"),
+        level=0.9,
+        critical=np.full(2, 3.0),
+        noise="rows",
+        x_names=("past",),
+        y_names=("a", "b"),
+        rows=100,
+        units=10,
+        shape=shape,
     )
 
 

@@ -9,12 +9,12 @@ from scipy import stats
 
 from pulse_pyro.bands.band import BandMethod
 from pulse_pyro.bands.bins import bin_rows
-from pulse_pyro.bands.curve import curve
 from pulse_pyro.bands.kinks import GATE, kink_p
 from tests.bands.helpers import (
     CURVES,
     SMALL,
     bent,
+    curve,
     generator,
     kinked,
     own_bins,

@@ -10,9 +10,9 @@ from pulse_pyro.bands.bins import bin_rows, local_spread, neighbour_differences
 from pulse_pyro.bands.spline import (
     difference_penalty,
     knots_for,
-    lipschitz,
-    spline,
+    lipschitz_weights,
     spline_coefficients,
+    spline_weights,
 )
 from tests.bands.helpers import (
     SEED,
@@ -93,7 +93,7 @@ def test_neighbours_differ_by_the_noise():
     assert_allclose(neighbour_differences(bins, y), expected)
 
 
-@pytest.mark.parametrize(("make", "order"), [(spline, 2), (lipschitz, 1)])
+@pytest.mark.parametrize(("make", "order"), [(spline_weights, 2), (lipschitz_weights, 1)])
 @pytest.mark.parametrize("rows", [own_bins, lambda: many_rows(600)])
 def test_the_spline_is_twiced(make, order, rows):
     bins = rows()
@@ -118,7 +118,7 @@ def test_the_smooth_spline_keeps_six_degrees_of_freedom_on_a_straight_line(seed)
     rng = generator(seed)
     x = rng.standard_normal(400)
     bins = bin_rows(sample_of(x, x + 0.1 * rng.standard_normal(400)), 0.98)
-    (w,) = spline(bins, np.zeros(1))
+    (w,) = spline_weights(bins, np.zeros(1))
     # halving the penalty until 6 are there overshoots by little
     assert 6.0 <= plain_edf(w, bins) <= 7.5
 
@@ -127,7 +127,7 @@ def test_the_lipschitz_spline_may_flatten_to_a_constant():
     rng = generator(9)
     x = rng.standard_normal(400)
     bins = bin_rows(sample_of(x, rng.standard_normal(400)), 0.98)
-    (w,) = lipschitz(bins, np.zeros(1))
+    (w,) = lipschitz_weights(bins, np.zeros(1))
     assert 1.0 - 1e-6 <= plain_edf(w, bins) < 3.0
 
 
@@ -138,7 +138,7 @@ def test_spline_weights_sum_to_one_and_second_differences_keep_straight_lines(se
     x = rng.gamma(3.0, size=700)
     bins = bin_rows(sample_of(x, np.sin(x) + 0.1 * rng.standard_normal(700)), 0.98)
     points = np.linspace(*bins.domain, 30)
-    (smooth,), (rough,) = spline(bins, points), lipschitz(bins, points)
+    (smooth,), (rough,) = spline_weights(bins, points), lipschitz_weights(bins, points)
     a, b = rng.standard_normal(2)
     line = bins.sums((a + b * bins.x)[:, None])[:, 0]
     assert_allclose(smooth.grid @ bins.count, 1.0, rtol=1e-8)
