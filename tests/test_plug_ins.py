@@ -63,14 +63,40 @@ FILES = {
                 pyro.sample("w", dist.Normal(loc, 1.0).to_event(1), obs=w)
     """,
     "toy_band": """
-        from dataclasses import replace
+        from dataclasses import dataclass, replace
 
+        import numpy as np
+
+        from pulse_pyro.bands.band import Values
         from pulse_pyro.bands.linear import linear
+
+
+        @dataclass(frozen=True)
+        class ToyShape:
+            '''As wide as at the mean, everywhere.'''
+
+            centre: np.ndarray
+            half: np.ndarray
+            domain: str = "everywhere"
+
+            def at(self, x):
+                centre, half = (np.tile(v, (len(x), 1)) for v in (self.centre, self.half))
+                return Values(centre, half, np.ones(len(x), dtype=bool))
 
 
         def toy_band(sample, method, level, rng):
             fit = linear(sample, replace(method, kind="linear"), level, rng)
-            return replace(fit, band=replace(fit.band, kind="toy_band"))
+            mean = fit.band.at(sample.x.mean(0)[None])
+            shape = ToyShape(mean.centre[0], mean.half[0])
+            return replace(fit, band=replace(fit.band, kind="toy_band", shape=shape))
+    """,
+    "toy_curve": """
+        from pulse_pyro.bands.curve import curve
+        from pulse_pyro.bands.spline import spline_weights
+
+
+        def toy_curve(sample, method, level, rng):
+            return curve(sample, spline_weights, method, level, rng)
     """,
     "toy_check": """
         from pulse_pyro.base import Check
@@ -143,6 +169,7 @@ LINES = [
     (LAWS, "toy_lags", "toy_law:toy_lags"),
     (LAWS, "toy_model", "toy_model:toy_model"),
     (BANDS, "toy_band", "toy_band:toy_band"),
+    (BANDS, "toy_curve", "toy_curve:toy_curve"),
     (LAW_CHECKS, "toy law", "toy_check:whole"),
     (CHECKS, "toy", "toy_check:each"),
     (POLICIES, "toy_policy", "toy_policy:toy_policy"),
@@ -209,6 +236,19 @@ def test_a_law_is_listed_saved_and_loaded_and_a_model_is_fitted(tmp_path, capsys
     assert abs(model.fit(history, pp.Laplace(50), seed=0).draws["a"].mean()) < 1
     with pytest.raises(pp.errors.ModelError, match="does not suit toy_model"):
         model.fit(history, pp.Exact(), seed=0)
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(("kind", "shape"), [("toy_band", "ToyShape"), ("toy_curve", "GridShape")])
+def test_a_band_is_calibrated_saved_and_loaded(tmp_path, kind, shape):
+    fit, held_out = linear_history(units=40, time=30, lags=1)[0].split(seed=0)
+    law = pp.linear_lags(1).fit(fit, seed=0)
+    phi = pp.envs.w_times_action().features
+    before = pp.calibrate(law, held_out, phi, seed=0, band=kind)
+    after = pp.load(pp.save(before, tmp_path / "calibration"), features=phi)
+    bands = [part.band for calibration in (before, after) for part in calibration.parts]
+    assert {(band.kind, type(band.shape).__name__) for band in bands} == {(kind, shape)}
+    assert np.array_equal(after.error_at(held_out), before.error_at(held_out), equal_nan=True)
 
 
 @pytest.mark.usefixtures("toys")

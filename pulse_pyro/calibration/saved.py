@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,12 @@ import numpy as np
 from pulse_pyro._core.arrays import Float, Float2
 from pulse_pyro._core.errors import BundleError
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
+from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.bands.additive import SplineSum
+from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.band import Band
 from pulse_pyro.bands.basis import BasisShape
 from pulse_pyro.bands.curve import GridShape
-from pulse_pyro.bands.linear import LinearBasis, RawBasis, Span
-from pulse_pyro.bands.single_index import Index, IndexShape
 from pulse_pyro.base import Check, Column, Schema, is_exact
 from pulse_pyro.calibration.calibration import Calibration, Part
 from pulse_pyro.calibration.crossfit import AverageLaw
@@ -102,10 +103,31 @@ def _answers(law: Any, s: Float2) -> Float:
 
 
 CLASSES = (
-    Calibration, Part, Check, MissingTargets, FeatureTargets, History, Schema, Column,
-    Band, GridShape, BasisShape, SplineSum, LinearBasis, RawBasis, Span, IndexShape, Index,
-)  # fmt: skip
+    Calibration,
+    Part,
+    Check,
+    MissingTargets,
+    FeatureTargets,
+    History,
+    Schema,
+    Column,
+    Band,
+    GridShape,
+    BasisShape,
+)
 ROWS = 50  # of a unit, beyond the law's memory, at which what was loaded is asked
+
+
+def stored_classes() -> tuple[type, ...]:
+    """Return what a calibration may be made of: CLASSES, and the dataclasses of registered bands.
+
+    Those are all that the module of a kind in BANDS defines or imports, so the shape of a new band
+    needs no line here. A band's class that has the name of one of CLASSES is not stored.
+    """
+    modules = [sys.modules[named(BANDS, kind).__module__] for kind in BANDS]
+    members = [member for module in modules for member in vars(module).values()]
+    of_bands = [each for each in members if isinstance(each, type) and is_dataclass(each)]
+    return (*of_bands, *CLASSES)  # of two with one name the last counts
 
 
 def pack_calibration(calibration: Calibration, own: Any = None) -> Packed:
@@ -117,7 +139,7 @@ def pack_calibration(calibration: Calibration, own: Any = None) -> Packed:
     laws = {f"law {i}": part.law for i, part in enumerate(calibration.parts)}
     stored = {name: law for name, law in laws.items() if law is not own}
     handed = {"features": phi, **stored, **({} if own is None else {"own": own})}
-    packed = pack_value(calibration, CLASSES, handed)
+    packed = pack_value(calibration, stored_classes(), handed)
     contexts = calibration.contexts.schema.contexts
     packed = packed.holding("features", pack_features(phi, contexts, len(first.schema.w_names)))
     for name, law in stored.items():
@@ -134,7 +156,7 @@ def unpack_calibration(
     for name in packed.manifest:
         if name.startswith("law "):
             handed[name] = unpack_any_law(packed.part(name), law)
-    found = unpack_value(packed, Calibration, CLASSES, handed)
+    found = unpack_value(packed, Calibration, stored_classes(), handed)
     _ask(found)
     return found
 
