@@ -192,6 +192,32 @@ KINDS: tuple[Kind, ...] = ("real", "count", "binary", "ordinal", "categorical", 
 OTHER = "other"
 
 
+def is_missing(value: Any) -> bool:
+    """Tell whether one value is not there: None, NaN, pandas' NA and NaT."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither equal to itself nor not
+        return True
+    except ValueError:  # several values
+        return False
+
+
+def as_numbers(values: Any) -> Float:
+    """Return values as an array of numbers, NaN where one is not there."""
+    try:
+        return np.asarray(values, np.float64)
+    except TypeError:  # pandas' NA is not a number; an array without it is not searched
+        cells = np.asarray(values, dtype=object)
+        known = [np.nan if is_missing(cell) else cell for cell in cells.ravel()]
+        return np.array(known, np.float64).reshape(cells.shape)
+
+
+def level_text(value: Any) -> str:
+    """Return a level as text: 1.0 is "1", which a column of numbers with a gap turns 1 into."""
+    whole_number = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole_number else str(value)
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table.
@@ -201,7 +227,8 @@ class Column:
     name : as in the table.
     role : "S" (also seen online) or "W" (only the archive has it).
     kind : "real", "count", "binary", "ordinal", "categorical" or "clock".
-    levels : of a categorical or ordinal column, in order; text always, so "01" is not "1".
+    levels : of a categorical or ordinal column, in order; text always, so "01" is not "1"; a
+        number that is whole is read without its point, 1.0 as "1".
     period : of a clock: after how much it starts again, e.g. 24.
     unknown : "refuse" a level that is not among ``levels``, or count it as "other".
     unit : of measure, for reports.
@@ -228,11 +255,17 @@ class Column:
                 f"Column {self.name!r}: role must be 'S' or 'W' and unknown 'refuse' or 'other', "
                 f"but got {self.role!r} and {self.unknown!r}."
             )
-        levels = tuple(str(level) for level in self.levels)
+        levels = tuple(level_text(level) for level in self.levels)
         if len(set(levels)) < len(levels):
-            raise SettingError(f"Column {self.name!r}: a level stands twice in {levels}.")
+            raise SettingError(f"Column {self.name!r}: the levels {levels} are not distinct.")
         if self.unknown == "other" and levels and OTHER not in levels:
             levels = (*levels, OTHER)
+        if self.kind == "categorical" and len(levels) == 1:
+            raise SettingError(
+                f"Column {self.name!r}: a categorical column needs two levels or more, but got "
+                f"only {levels[0]!r}, which tells nothing; leave the column out, or declare the "
+                "levels it may have."
+            )
         object.__setattr__(self, "levels", levels)
         if self.kind == "clock":
             period = positive(self.period, f"clock {self.name!r}: period")
@@ -247,10 +280,17 @@ class Column:
             return (f"{self.name}[sin]", f"{self.name}[cos]")
         return (self.name,)
 
+    @property
+    def meaning(self) -> str:
+        """What its numbers stand for, in words: kind, levels in order, period."""
+        if self.kind == "clock":
+            return f"clock {self.period:.12g}"
+        return f"{self.kind} {list(self.levels)}" if self.levels else self.kind
+
     def encode(self, values: Sequence[Any] | Float, where: str) -> Float2:
         """Return the numeric columns, (n, len(names)), of n values; NaN where a value is missing.
 
-        where : for the message about a level that is not known.
+        where : for the message about a value that is not of the column's kind.
         """
         if self.kind in ("categorical", "ordinal"):
             code = self._codes(values, where)
@@ -259,28 +299,48 @@ class Column:
                 return code[:, None]
             ones = code[:, None] == np.arange(1, len(self.levels))
             return np.where(missing, np.nan, ones.astype(np.float64))
-        numbers = np.asarray(values, np.float64)
+        numbers = as_numbers(values)
         if numbers.ndim != 1:
             raise DataError(f"{where}: {self.name!r} must be one number a row, not several.")
+        self.check(numbers, where)
         if self.kind == "clock":
             angle = 2.0 * np.pi * numbers / self.period
             return np.stack([np.sin(angle), np.cos(angle)], axis=1)
         return numbers[:, None]
+
+    def check(self, numbers: Float1, where: str) -> None:
+        """Refuse numbers, (n,), that are infinite, or not counts or 0 and 1 where that is declared.
+
+        NaN, a value that is missing, is of every kind.
+        """
+        if np.isinf(numbers).any():
+            raise DataError(f"{where}: {self.name!r} is infinite; use NaN for not seen.")
+        if self.kind not in ("count", "binary"):
+            return
+        known = numbers[~np.isnan(numbers)]
+        top = 1.0 if self.kind == "binary" else np.inf
+        wrong = (known < 0) | (known > top) | (known != np.round(known))
+        if wrong.any():
+            raise DataError(
+                f"{where}: column {self.name!r} is declared {self.kind}, but it holds "
+                f"{known[wrong][0]:g}."
+            )
 
     def _codes(self, values: Sequence[Any] | Float, where: str) -> Float1:
         """Return the number of each value's level, NaN where it is missing."""
         place = {level: float(i) for i, level in enumerate(self.levels)}
         out = np.full(len(values), np.nan)
         for i, value in enumerate(values):
-            if value is None or value != value:
+            if is_missing(value):
                 continue
-            code = place.get(str(value))
+            level = level_text(value)
+            code = place.get(level, place.get(str(value)))
             if code is None and self.unknown == "other":
                 code = place[OTHER]
             if code is None:
                 raise DataError(
-                    f"{where}: {self.name!r} has no level {str(value)!r}"
-                    f"{nearest(str(value), self.levels)} Declare it with unknown='other' if new "
+                    f"{where}: {self.name!r} has no level {level!r}"
+                    f"{nearest(level, self.levels)} Declare it with unknown='other' if new "
                     "levels may come."
                 )
             out[i] = code
@@ -292,11 +352,26 @@ class Schema:
     """The columns of an archive: travels with laws, saves and reports, and reads what is seen.
 
     columns : as in the table, S before W. moments : (2, s_dim) mean and sd of the numeric S
-    columns in the archive, which says what sizes are usual.
+    columns in the archive, which says what sizes are usual. cluster : what the archive's
+    independent pieces are: a column, whose clusters hold whole units, or a period of time,
+    ("week",), which may cut units; None: its units. units : names of the units that clusters are
+    made of; the clusters' own names are in ``History.clusters`` and ``FittedLaw.units``.
     """
 
     columns: tuple[Column, ...]
     moments: Float2 | None = field(default=None, compare=False, repr=False)
+    cluster: str | tuple[str] | None = field(default=None, compare=False, repr=False)
+    units: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        every = [*self.s_names, *self.w_names]
+        if len(set(every)) < len(every):
+            twice = next(name for name in every if every.count(name) > 1)
+            raise DataError(
+                f"Schema: two columns would be called {twice!r}; a category becomes a column "
+                "name[level] for each level but the first, and a clock name[sin] and name[cos]: "
+                "rename the other."
+            )
 
     @classmethod
     def of(cls, s_names: Sequence[str], w_names: Sequence[str]) -> Schema:
@@ -310,6 +385,11 @@ class Schema:
         return tuple(column for column in self.columns if column.role == "S")
 
     @cached_property
+    def w_columns(self) -> tuple[Column, ...]:
+        """Columns that only the archive has."""
+        return tuple(column for column in self.columns if column.role == "W")
+
+    @cached_property
     def s_names(self) -> tuple[str, ...]:
         """Names of the numeric S columns, (s_dim,)."""
         return tuple(name for column in self.s_columns for name in column.names)
@@ -317,7 +397,7 @@ class Schema:
     @cached_property
     def w_names(self) -> tuple[str, ...]:
         """Names of the W columns, (w_dim,)."""
-        return tuple(column.name for column in self.columns if column.role == "W")
+        return tuple(column.name for column in self.w_columns)
 
     @cached_property
     def plain(self) -> bool:
@@ -333,28 +413,70 @@ class Schema:
             return self.moments
         return np.stack([np.zeros(len(self.s_names)), np.ones(len(self.s_names))])
 
+    @property
+    def by_time(self) -> bool:
+        """Whether the pieces are periods of time, so that one unit has rows in several."""
+        return isinstance(self.cluster, tuple)
+
     def with_moments(self, moments: Float2) -> Schema:
         """Return the schema with mean and sd of S, (2, s_dim)."""
         return replace(self, moments=moments)
 
+    @cached_property
+    def revealed(self) -> Schema:
+        """The W columns as if they were S: reads W that is revealed later."""
+        return Schema(tuple(replace(column, role="S") for column in self.w_columns))
+
+    @cached_property
+    def _whole_numbers(self) -> tuple[tuple[int, Column], ...]:
+        """Numeric S columns that are declared counts or 0 and 1, and where they stand."""
+        each = [column for column in self.s_columns for _ in column.names]
+        return tuple((j, c) for j, c in enumerate(each) if c.kind in ("count", "binary"))
+
+    def check(self, s: Float, where: str) -> None:
+        """Refuse numbers s (..., s_dim) that are not counts, or 0 and 1, where that is declared."""
+        for j, column in self._whole_numbers:
+            column.check(s[..., j].reshape(-1), where)
+
     def encode(self, row: Mapping[str, Any], where: str) -> Float1:
         """Return S_t, (s_dim,), from values by the names of the table's columns."""
-        known = [column.name for column in self.s_columns]
-        labels = [str(name) for name in row]
-        odd = sorted(set(known) ^ set(labels))
-        if odd:
-            raise DataError(f"{where} is labelled {labels}, but {known} are needed.")
+        columns = self.s_columns
+        known, values = [column.name for column in columns], {str(k): v for k, v in row.items()}
+        if set(known) != set(values):
+            raise DataError(f"{where} is labelled {list(values)}, but {known} are needed.")
         try:
             return np.concatenate(
-                [column.encode([row[column.name]], where)[0] for column in self.s_columns]
+                [column.encode([values[column.name]], where)[0] for column in columns]
             )
         except (TypeError, ValueError) as cause:
             raise DataError(f"{where} must hold numbers for {known}: {cause}.") from cause
 
+    def expect(self, other: Schema, where: str, who: str) -> None:
+        """Refuse an archive whose S or W are other columns, or mean something else.
+
+        See :meth:`expect_s`.
+        """
+        self.expect_s(other, where, who)
+        _expect(self.w_columns, other.w_columns, where, who)
+
+    def expect_s(self, other: Schema, where: str, who: str) -> None:
+        """Refuse an archive whose S is of other columns, or of the same with another meaning.
+
+        where, who : for the message, e.g. "calibrate" and "the held-out units have". Kind, levels
+        (their order and so the base level too) and period must agree where both archives declare a
+        column; a plain number agrees with every kind, since archives made from arrays declare
+        nothing.
+        """
+        _expect(self.s_columns, other.s_columns, where, who)
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, for saves."""
-        moments = None if self.moments is None else self.moments.tolist()
-        return {"columns": [asdict(column) for column in self.columns], "moments": moments}
+        return {
+            "columns": [asdict(column) for column in self.columns],
+            "moments": None if self.moments is None else self.moments.tolist(),
+            "cluster": list(self.cluster) if isinstance(self.cluster, tuple) else self.cluster,
+            "units": list(self.units),
+        }
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Schema:
@@ -362,8 +484,33 @@ class Schema:
         columns = tuple(
             Column(**{**column, "levels": tuple(column["levels"])}) for column in values["columns"]
         )
-        moments = values["moments"]
-        return cls(columns, None if moments is None else np.array(moments))
+        moments, cluster = values["moments"], values["cluster"]
+        return cls(
+            columns,
+            None if moments is None else np.array(moments),
+            (cluster[0],) if isinstance(cluster, list) else cluster,
+            tuple(values["units"]),
+        )
+
+
+def _expect(mine: tuple[Column, ...], theirs: tuple[Column, ...], where: str, who: str) -> None:
+    """Refuse columns that are others, or mean something else; see Schema.expect_s."""
+    own = {name: column for column in mine for name in column.names}
+    got = {name: column for column in theirs for name in column.names}
+    if tuple(own) != tuple(got):
+        odd = sorted(set(own) ^ set(got)) or [next(iter(got))]
+        raise DataError(
+            f"{where}: the law was fitted on columns {tuple(own)}, but {who} {tuple(got)}; "
+            f"{odd[0]!r} does not match, name and order must agree."
+        )
+    for name, column in own.items():
+        if "real" in (column.kind, got[name].kind):
+            continue
+        if column.meaning != got[name].meaning:
+            raise DataError(
+                f"{where}: the law was fitted on column {column.name!r} as {column.meaning}, "
+                f"but {who} it as {got[name].meaning}; declare it alike with kinds=."
+            )
 
 
 # What every check has to say: a verdict, the number behind it, a sentence.

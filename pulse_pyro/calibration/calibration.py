@@ -75,7 +75,7 @@ class Part:
 
         NaN where x is.
         """
-        x, _ = context_rows(source, self.law.summary, self.law.schema.s_names, "Calibration")
+        x, _ = context_rows(source, self.law.summary, self.law.schema, "Calibration")
         values = self.band.at(x)
         rng = stream(self.seed, "calibration")
         predicted, mcse = self.targets.predicted(self.law(source), self.size, rng)

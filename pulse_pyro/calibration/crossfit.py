@@ -98,7 +98,7 @@ class AverageLaw:
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> AverageConditional:
         """Return the law of W at the rows of a History, or of s (batch, time, s_dim)."""
-        _, s = context_rows(source, self.summary, self.schema.s_names, "AverageLaw")
+        _, s = context_rows(source, self.summary, self.schema, "AverageLaw")
         rows = slice(None) if at is None else np.arange(len(s))[np.asarray(at).reshape(-1)]
         return AverageConditional(self.one(source, at), self.two(source, at), s[rows])
 

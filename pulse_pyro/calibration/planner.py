@@ -411,7 +411,8 @@ def plan(
 
     Parameters
     ----------
-    history : the archive, n units with (S, W).
+    history : the archive, n units with (S, W); where it has clusters, n counts them, and what is
+        said of units below goes for clusters.
     law : not yet fitted; it is fitted anew on every subset.
     features : Phi.
     stakes : horizon, noise and size of theta*, see :class:`Stakes`.
@@ -455,7 +456,8 @@ def plan(
     whole(orderings, "plan: orderings", 2)
     recipe = recipe or Recipe()
     contexts = _contexts(history, seed)
-    sizes = sorted({round(len(history.units) / share) for share in SHARES} - {0})
+    whole_size = len(history.clusters)  # the units, unless they are clustered
+    sizes = sorted({round(whole_size / share) for share in SHARES} - {0})
     settled = _settle(recipe, law, history, features, seed)
     steps = bar(total=len(sizes) * orderings, label="plan")
     found: list[Size] = []
@@ -463,7 +465,7 @@ def plan(
     for units in sizes:
         try:
             parts = [
-                history.take(part) for part in _subsets(len(history.units), units, orderings, seed)
+                history.take_clusters(part) for part in _subsets(whole_size, units, orderings, seed)
             ]
             made = []
             for o, part in enumerate(parts):
@@ -476,7 +478,7 @@ def plan(
     steps.close()
     found = _comparable(found, left_out)
     if len(found) < FEWEST:
-        what = " ".join(left_out) or f"an archive of {len(history.units)} units has no more."
+        what = " ".join(left_out) or f"an archive of {whole_size} units has no more."
         raise DataError(
             f"plan: a decay needs {FEWEST} sizes, {len(found)} of {len(sizes)} could be judged; "
             "bring more units, a summary with fewer inputs, mode 'all', or, if rows of a unit are "

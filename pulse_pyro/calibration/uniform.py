@@ -15,6 +15,7 @@ from pulse_pyro.calibration.calibration import MC_SHARE, Calibration, Part
 from pulse_pyro.calibration.checks import HANDED, band_checks
 from pulse_pyro.calibration.targets import MissingTargets, find_targets
 from pulse_pyro.data.history import History, Rows
+from pulse_pyro.diagnostics.leaks import met_before
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 
@@ -64,10 +65,10 @@ def calibrate(
     """
     law = as_law(law, "calibrate")
     _check(law, held_out, features)
-    leaked = sorted(set(law.units) & set(held_out.clusters))
+    leaked = met_before(law, held_out)
     if leaked:
         raise LeakageError(
-            f"calibrate: unit {leaked[0]!r} (and {len(leaked) - 1} more) was fitted on; pass the "
+            f"calibrate: {leaked[0]} (and {len(leaked) - 1} more) was fitted on; pass the "
             "held-out part of History.split, or ask for calibrate_all, and read what it relies on."
         )
     return _calibrate(law, held_out, features, level, seed, band, "split")
@@ -153,13 +154,7 @@ def _check(law: FittedLaw, held_out: History, features: Features) -> None:
         raise FeatureError(
             f"calibrate: Features(fn, actions, names) expected, but got {type(features).__name__}."
         )
-    for kind in ("s_names", "w_names"):
-        fitted_on, got = getattr(law.schema, kind), getattr(held_out, kind)
-        if fitted_on != got:
-            raise DataError(
-                f"calibrate: the law was fitted on columns {fitted_on}, but the held-out units "
-                f"have {got}; name and order must agree."
-            )
+    law.schema.expect(held_out.schema, "calibrate", "the held-out units have")
 
 
 def _rows(law: FittedLaw, held_out: History) -> tuple[Rows, Float2, Bool]:

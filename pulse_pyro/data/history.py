@@ -128,7 +128,7 @@ class History:
         for what, names in (("units", self.units), ("clusters", self.clusters)):
             if len(set(names)) < len(names):
                 twice = Counter(names).most_common(1)[0][0]
-                raise DataError(f"History.{what} must be distinct, but {twice!r} stands twice.")
+                raise DataError(f"History.{what} must be distinct, but {twice!r} is there twice.")
         if self.cluster is None:
             cluster, names = np.repeat(np.arange(len(self.units)), np.diff(offsets)), self.units
         else:
@@ -138,7 +138,9 @@ class History:
                     f"History.cluster must hold a number from 0 to {len(names) - 1} for each of "
                     f"{rows} rows."
                 )
-        schema = self.schema
+        pieces = self._pieces(offsets, cluster, names)
+        members = () if pieces is None else self.units
+        schema = replace(self.schema, cluster=pieces, units=members)
         if schema.moments is None:
             schema = schema.with_moments(_moments(s))
         for name, value in (("s", s), ("w", w), ("offsets", offsets), ("step", step),
@@ -147,6 +149,20 @@ class History:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "clusters", tuple(names))
         object.__setattr__(self, "schema", schema)
+
+    def _pieces(
+        self, offsets: Int, cluster: Int, names: tuple[str, ...]
+    ) -> str | tuple[str] | None:
+        """Return what the independent pieces are: as declared, or by whether they cut units."""
+        declared = self.schema.cluster
+        if self.cluster is None or (declared is None and names == self.units):
+            return None
+        if declared is not None:
+            return declared
+        border = np.zeros(len(cluster), dtype=np.bool_)
+        border[offsets[:-1]] = True
+        cut = bool((np.diff(cluster, prepend=cluster[0])[~border] != 0).any())
+        return ("time",) if cut else "cluster"
 
     @classmethod
     def from_frame(
@@ -309,7 +325,7 @@ class History:
     def _part(self, rows: Int, offsets: Int, units: tuple[str, ...]) -> History:
         """Return the archive of rows by number, grouped into units."""
         schema = replace(self.schema, moments=None)
-        if self.clusters == self.units:
+        if schema.cluster is None:
             return History(self.s[rows], self.w[rows], offsets, self.step[rows], units, schema)
         there, cluster = np.unique(self.cluster[rows], return_inverse=True)
         names = tuple(self.clusters[i] for i in there)
@@ -317,6 +333,17 @@ class History:
             self.s[rows], self.w[rows], offsets, self.step[rows], units,
             schema, cluster, names,
         )  # fmt: skip
+
+    def take_clusters(self, index: Sequence[int] | Int) -> History:
+        """Return the archive of the clusters at these positions, in the order they stand in here.
+
+        Without clusters, of the units. Where a cluster of time cuts units, rows of other clusters
+        are left out, and lags across the border are gaps.
+        """
+        at = np.unique(np.asarray(index, np.int64))
+        if self.schema.cluster is None:
+            return self.take(at)
+        return self.where(np.isin(self.cluster, at))
 
     def split(self, fit: float = 0.5, *, seed: int) -> tuple[History, History]:
         """Split at random by cluster into (fit, held_out); ``fit`` is the share to fit on.
@@ -333,7 +360,7 @@ class History:
         >>> len(fit.units), len(held_out.units), set(fit.units) & set(held_out.units)
         (45, 15, set())
         """
-        what = "units" if self.clusters == self.units else "clusters"
+        what = "units" if self.schema.cluster is None else "clusters"
         if len(self.clusters) < 2:
             raise DataError(
                 f"split needs at least 2 {what}, but this archive has {len(self.clusters)}; "
@@ -343,10 +370,7 @@ class History:
             raise SettingError(f"split: fit must lie between 0 and 1, but got {fit!r}.")
         order = stream(seed, "split").permutation(len(self.clusters))
         first = min(max(round(fit * len(self.clusters)), 1), len(self.clusters) - 1)
-        if what == "units":
-            return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
-        mine = np.isin(self.cluster, order[:first])
-        return self.where(mine), self.where(~mine)
+        return self.take_clusters(order[:first]), self.take_clusters(order[first:])
 
     def blocks(self) -> Iterator[Block]:
         """Yield rectangles of units of like length, each padded to less than twice its steps."""
@@ -486,7 +510,7 @@ class History:
 
     def __repr__(self) -> str:
         lengths = self.lengths
-        pieces = "" if self.clusters == self.units else f", {len(self.clusters)} clusters"
+        pieces = "" if self.schema.cluster is None else f", {len(self.clusters)} clusters"
         return (
             f"History: {len(self.units)} units, {len(self.s)} rows "
             f"({lengths.min()} to {lengths.max()} a unit){pieces}\n"
@@ -534,21 +558,16 @@ def as_history(source: Source, schema: Schema) -> History:
 
 
 def context_rows(
-    source: Source, summary: Summary, names: tuple[str, ...], where: str
+    source: Source, summary: Summary, schema: Schema, where: str
 ) -> tuple[Float2, Float2]:
     """Return inputs x (n, p) and S_t (n, s_dim) of every row of an archive, or of series.
 
-    names : of the S columns that are needed. where : for the message if they are others.
+    schema : of the law; its S columns are needed. where : for the message if S are others.
     """
     if isinstance(source, History):
-        if source.s_names != names:
-            odd = sorted(set(names) ^ set(source.s_names)) or [source.s_names[0]]
-            raise DataError(
-                f"{where}: S columns {names} are needed, but the history has {source.s_names}; "
-                f"{odd[0]!r} does not match."
-            )
+        schema.expect_s(source.schema, where, "the history has")
         return source.inputs(summary), source.s
-    series = series_of(source, names, where)
+    series = series_of(source, schema.s_names, where)
     x = summary(series)
     return x.reshape(-1, x.shape[-1]), series.reshape(-1, series.shape[-1])
 

@@ -12,11 +12,14 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Array, Float2, Int
 from pulse_pyro._core.errors import DataError, SettingError, nearest
-from pulse_pyro.base import Column, Schema
+from pulse_pyro.base import Column, Schema, level_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+# what stands for a number that is missing, in a CSV; a name is missing only where its cell is empty
+NO_NUMBER = ["", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-NaN", "-nan"]
+NO_NUMBER += ["#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN"]
 MOST_STEPS = 50  # steps of the grid for each row: beyond this times are not on a grid
 
 
@@ -25,17 +28,22 @@ def column_names(path: str | Path) -> list[str]:
     return [str(name) for name in _read(Path(path), rows=0).columns]
 
 
-def read_frame(
-    path: str | Path, *, dates: str | None = None, text: Sequence[str] = ()
-) -> DataFrame:
+def read_frame(path: str | Path, *, text: Sequence[str], dates: str | None = None) -> DataFrame:
     """Read a table from CSV or, by its ending, Parquet; text in the column ``dates`` as dates.
 
-    text : columns that are names, not numbers, of a CSV: "01" is not "1".
+    text : columns of a CSV that are names, not numbers: units, clusters, categories. They must be
+    said, since a CSV does not say it: read as numbers, the ids 1, 01 and 001 are one. In a column
+    of text only an empty cell is missing, "NA" is a name like others; in others NA, NaN, null and
+    the like are missing numbers. A Parquet file has types of its own, and is read as it is.
     """
     import pandas as pd
 
     file = Path(path)
+    text = (text,) if isinstance(text, str) else text
     frame = _read(file, text=text)
+    for name in text:
+        if name not in frame.columns:
+            raise DataError(f"{file}: there is no column {name!r}{nearest(name, frame.columns)}")
     if dates in frame.columns and not pd.api.types.is_numeric_dtype(frame[dates]):
         try:
             frame[dates] = pd.to_datetime(frame[dates], format="ISO8601")
@@ -79,14 +87,24 @@ def _read(
     text: Sequence[str] = (),
     only: list[str] | None = None,
 ) -> DataFrame:
-    """Read the first ``rows`` of a CSV, or ``only`` some columns; a Parquet file is read whole."""
+    """Read a CSV, ``only`` some columns or the header alone; a Parquet file is read whole."""
     import pandas as pd
 
     parquet, columns = _is_parquet(file), None if only is None else list(only)
     try:
         if parquet:
             return pd.read_parquet(file)
-        return pd.read_csv(file, nrows=rows, dtype=dict.fromkeys(text, str), usecols=columns)
+        if rows == 0:
+            return pd.read_csv(file, nrows=0)
+        header = pd.read_csv(file, nrows=0).columns
+        absent = {name: [""] if name in text else NO_NUMBER for name in header}
+        return pd.read_csv(
+            file,
+            dtype=dict.fromkeys(text, str),
+            usecols=columns,
+            na_values=absent,
+            keep_default_na=False,
+        )
     except ImportError as cause:
         raise DataError(
             f"{file}: reading Parquet needs pyarrow; pip install pyarrow, or save it as CSV."
@@ -126,6 +144,7 @@ def flat_from_frame(
     if len(frame) == 0:
         raise DataError("from_frame: the frame has no rows.")
     schema = _schema(frame, s_names, w_names, kinds or {})
+    schema = replace(schema, cluster=cluster)
     values = np.concatenate([_encoded(frame[c.name], c) for c in schema.columns], axis=1)
     units, code = _units(frame[unit], unit)
     tick = _ticks(frame[time], time)
@@ -189,7 +208,9 @@ def _column(
     categories = getattr(dtype, "categories", None)
     numbers = role == "W" and categories is not None and categories.dtype.kind in "iuf"
     if kind is None and categories is not None and (dtype.ordered or not numbers):
-        levels = tuple(str(level) for level in categories)
+        levels = tuple(level_text(level) for level in categories)
+        if not dtype.ordered:
+            _two_levels(name, levels)
         kind = Column(name, role, "ordinal" if dtype.ordered else "categorical", levels)
     column = declare(name, role, kind or "real")
     if role == "W" and column.kind in ("categorical", "clock"):
@@ -205,11 +226,22 @@ def _column(
             f"Column({name!r}, kind='ordinal', levels=('low', 'high'))."
         )
     if column.kind == "categorical" and not column.levels:
-        there = sorted({str(value) for value in values[values.notna()].unique()})
+        there = sorted({level_text(value) for value in values[values.notna()].unique()})
         if not there:
             raise DataError(f"from_frame: column {name!r} holds no level, all values are missing.")
+        if column.unknown != "other":
+            _two_levels(name, there)
         column = replace(column, levels=tuple(there))
     return column
+
+
+def _two_levels(name: str, levels: Sequence[str]) -> None:
+    """Refuse a category of one level: it would become no column at all."""
+    if len(levels) == 1:
+        raise DataError(
+            f"from_frame: categorical column {name!r} has only one level, {levels[0]!r}, which "
+            "tells nothing; leave the column out, or declare the levels it may have with a Column."
+        )
 
 
 def declare(name: str, role: Literal["S", "W"], kind: str | Column) -> Column:
@@ -235,17 +267,7 @@ def _encoded(values: Series, column: Column) -> Float2:
         known = column.encode([*found, None], "from_frame")
         out: Float2 = known[code]  # -1, a missing value, is the last
         return out
-    numbers = _numeric(values, column.name, column.role)
-    if column.kind in ("count", "binary"):
-        known = numbers[np.isfinite(numbers)]
-        top = 1.0 if column.kind == "binary" else np.inf
-        wrong = (known < 0) | (known > top) | (known != np.round(known))
-        if wrong.any():
-            raise DataError(
-                f"from_frame: column {column.name!r} is declared {column.kind}, but it holds "
-                f"{known[wrong][0]:g}."
-            )
-    return column.encode(numbers, "from_frame")
+    return column.encode(_numeric(values, column.name, column.role), "from_frame")
 
 
 def _clusters(
@@ -320,11 +342,13 @@ def _names(
         if name not in columns:
             raise DataError(f"from_frame: there is no column {name!r}{nearest(name, columns)}")
         if list(columns).count(name) > 1:
-            raise DataError(f"from_frame: column {name!r} stands twice in the frame; rename one.")
+            raise DataError(f"from_frame: column {name!r} is in the frame twice; rename one.")
     asked = [unit, time, *s_names, *w_names]
     twice = sorted({name for name in asked if asked.count(name) > 1})
     if twice:
-        raise DataError(f"from_frame: column {twice[0]!r} is asked for in two roles; one is meant.")
+        raise DataError(
+            f"from_frame: column {twice[0]!r} is asked for in two roles; give it one of them."
+        )
     return s_names, w_names
 
 

@@ -114,9 +114,11 @@ def few(test: UnitMean) -> str | None:
 def estimated(fitted: FittedLaw, unit: Int) -> float:
     """Return 1 + held-out / fitted, by units or by rows, whichever is more.
 
-    unit : (n,) the units of the rows that are judged.
+    unit : (n,) the units of the rows that are judged; those of the archive are counted too, not
+    its clusters.
     """
-    units = len(np.unique(unit)) / max(len(fitted.units), 1)
+    fitted_on = fitted.units if fitted.schema.cluster is None else fitted.schema.units
+    units = len(np.unique(unit)) / max(len(fitted_on), 1)
     record = getattr(fitted, "record", None)
     rows = 0.0 if record is None else len(unit) / max(record.rows, 1)
     return float(1.0 + max(units, rows))

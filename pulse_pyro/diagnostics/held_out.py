@@ -255,12 +255,6 @@ def _refuse(fitted: FittedLaw, held_out: History, archive: History | None) -> No
             "part of History.split."
         )
     for part, what in ((held_out, "held-out units have"), (archive, "archive has")):
-        for kind in ("s_names", "w_names") if part is not None else ():
-            fitted_on, got = getattr(fitted.schema, kind), getattr(part, kind)
-            if fitted_on != got:
-                odd = sorted(set(fitted_on) ^ set(got)) or [got[0]]
-                raise DataError(
-                    f"diagnose: the law was fitted on columns {fitted_on}, but the {what} "
-                    f"{got}; {odd[0]!r} does not match."
-                )
+        if part is not None:
+            fitted.schema.expect(part.schema, "diagnose", f"the {what}")
     refuse_leaks(fitted, held_out, archive)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float
+from pulse_pyro._core.arrays import Float, Int
 from pulse_pyro._core.errors import LeakageError
-from pulse_pyro.base import Check, FittedLaw
+from pulse_pyro.base import Check, FittedLaw, Schema
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.fitted import PosteriorLaw
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 #
 # A law keeps no rows, but the mean and sd of S in its archive, and of W if it is built in. If the
 # held-out rows have the same to nine digits, they are the archive. If the archive itself is handed
-# over, every unit is compared with every unit. NOT noticed without it: an archive reused in part.
-# No
-# check of calibration can notice it either: on its own units a law looks better, not worse.
+# over, every unit is compared with every unit; where both are cut into periods of time, what a unit
+# has in one period. NOT noticed without it: an archive reused in part. No check of calibration can
+# notice it either: on its own units a law looks better, not worse.
 
 
 DIGITS = 1e-9
@@ -30,23 +31,79 @@ LEAST = 2  # rows a unit must have to be known by its values
 
 def refuse_leaks(fitted: FittedLaw, held_out: History, archive: History | None) -> None:
     """Raise LeakageError if a unit was fitted on, by its name or, given the archive, its values."""
-    leaked = sorted(set(fitted.units) & set(held_out.clusters))
+    leaked = met_before(fitted, held_out)
     if leaked:
         raise LeakageError(
-            f"diagnose: unit {leaked[0]!r} (and {len(leaked) - 1} more) was fitted on; pass the "
+            f"diagnose: {leaked[0]} (and {len(leaked) - 1} more) was fitted on; pass the "
             "held-out part of History.split."
         )
     if archive is None:
         return
-    known = {unit_values(archive, i): name for i, name in enumerate(archive.units)}
-    known.pop(None, None)
-    for i, name in enumerate(held_out.units):
-        twin = name if name in archive.units else known.get(unit_values(held_out, i))
-        if twin is not None:
-            raise LeakageError(
-                f"diagnose: held-out unit {name!r} has the values of unit {twin!r} of the archive; "
-                "pass units that neither the law nor the baselines have seen."
-            )
+    leaked = _common(archive.units, archive.clusters, archive.schema, held_out)
+    if not leaked:
+        leaked = _copies(archive, held_out)
+    if leaked:
+        raise LeakageError(
+            f"diagnose: held-out {leaked[0]} is in the archive; pass units that neither the law "
+            "nor the baselines have seen."
+        )
+
+
+def met_before(fitted: FittedLaw, held_out: History) -> list[str]:
+    """Return the units, or clusters, of ``held_out`` that a law was fitted on, in words.
+
+    Units are compared with units and clusters with clusters. One unit may be on both sides only
+    where both are cut into the same periods of time. A law that says nothing of the pieces it was
+    fitted on (``FittedLaw.units``) has met none.
+    """
+    schema = fitted.schema
+    units = fitted.units if schema.cluster is None else schema.units
+    return _common(units, fitted.units, schema, held_out) if fitted.units else []
+
+
+def _common(
+    units: tuple[str, ...], clusters: tuple[str, ...], schema: Schema, held_out: History
+) -> list[str]:
+    """Return what is on both sides: clusters, and units unless periods of time cut them."""
+    other, found = held_out.schema, []
+    if schema.cluster is not None and other.cluster is not None:
+        both = set(clusters) & set(held_out.clusters)
+        found = [f"cluster {name!r}" for name in sorted(both)]
+    if not schema.by_time or schema.cluster != other.cluster:
+        found += [f"unit {name!r}" for name in sorted(set(units) & set(held_out.units))]
+    return found
+
+
+def _copies(archive: History, held_out: History) -> list[str]:
+    """Return the held-out units, in words, that have the values of others in the archive.
+
+    Periods of time make many short pieces, some of which are alike by chance where values are
+    coarse: if the archive repeats any of its own, likeness is no sign of copying, and none is
+    returned.
+    """
+    in_time = archive.schema.by_time and held_out.schema.by_time
+    known: dict[bytes, str] = {}
+    for name, key in _values(archive, in_time):
+        if in_time and key in known:
+            return []
+        known[key] = name
+    return [
+        f"{name} has the values of {known[key]}, which"
+        for name, key in _values(held_out, in_time)
+        if key in known
+    ]
+
+
+def _values(history: History, in_time: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield each unit, or what it has in one period of time, with its rows as bytes."""
+    for i, name in enumerate(history.units):
+        rows = np.arange(history.offsets[i], history.offsets[i + 1])
+        period = history.cluster[rows] if in_time else np.zeros(len(rows), np.int64)
+        for k in np.unique(period):
+            key = _row_bytes(history, rows[period == k])
+            label = f"unit {name!r} in {history.clusters[k]!r}" if in_time else f"unit {name!r}"
+            if key is not None:
+                yield label, key
 
 
 def ask_leak(case: HeldOut) -> list[Check]:
@@ -84,17 +141,16 @@ def _same(one: Float, other: Float) -> bool:
     return bool((np.abs(one - other) <= DIGITS * (np.abs(other).max(0) + 1e-300)).all())
 
 
-def unit_values(history: History, i: int) -> bytes | None:
-    """Return the rows of unit i as bytes, NaN equal to themselves; None of a unit of one row.
+def _row_bytes(history: History, rows: Int) -> bytes | None:
+    """Return some rows as bytes, NaN equal to themselves; None of a single row.
 
     People who were met once and answered in whole numbers are alike by chance, not by copying.
     """
-    here = slice(history.offsets[i], history.offsets[i + 1])
-    if history.lengths[i] < LEAST:
+    if len(rows) < LEAST:
         return None
-    rows = np.concatenate([history.s[here], history.w[here]], axis=1)
+    values = np.concatenate([history.s[rows], history.w[rows]], axis=1)
     # -0.0 is 0.0, NaN is NaN
-    return np.where(np.isnan(rows), np.nan, rows + 0.0).tobytes()
+    return np.where(np.isnan(values), np.nan, values + 0.0).tobytes()
 
 
 # Twins: one unit under two names, which would be fitted on and held out at once.
@@ -109,10 +165,7 @@ def refuse_duplicate_units(history: History, where: str) -> None:
     """
     first: dict[bytes, str] = {}
     twins = []
-    for i, name in enumerate(history.units):
-        key = unit_values(history, i)
-        if key is None:
-            continue
+    for name, key in _values(history, in_time=False):
         if key in first:
             twins.append((first[key], name))
         first.setdefault(key, name)
@@ -120,6 +173,6 @@ def refuse_duplicate_units(history: History, where: str) -> None:
         one, other = twins[0]
         more = f" (and {len(twins) - 1} more such pairs)" if len(twins) > 1 else ""
         raise LeakageError(
-            f"{where}: units {one!r} and {other!r} have the same values in every row{more}; one "
+            f"{where}: {one} and {other} have the same values in every row{more}; one "
             "unit under two names would be fitted on and judge the fit: keep one of each."
         )

@@ -18,7 +18,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference, choose_engine
 from pulse_pyro.base import ModelCard
-from pulse_pyro.data.history import History, Source, context_rows, series_of
+from pulse_pyro.data.history import History, Source, series_of
 from pulse_pyro.data.summary import Lags, as_summary
 from pulse_pyro.laws.conjugate import LOG_2PI, Conjugate, LinearKernel, exact_draws
 from pulse_pyro.laws.fitted import (
@@ -253,8 +253,7 @@ class FilteredLaw(PosteriorLaw):
         """Return the law of W at rows, given all of S seen up to each; see PosteriorLaw."""
         names, label = self.schema.s_names, self.law.label
         if isinstance(source, History):
-            if source.s_names != names:
-                context_rows(source, self.summary, names, label)  # says which column is another
+            self.schema.expect_s(source.schema, label, "the history has")
             x, left, s = *filter_rows(self.filtered, source, self.slope), source.s
         else:
             series = series_of(source, names, label)

@@ -363,7 +363,7 @@ class PosteriorLaw:
             beginning, whose (batch, time) are read row by row: n = batch * time.
         at : which of these rows, True or False for each or their numbers; all by default.
         """
-        x, s = context_rows(source, self.summary, self.schema.s_names, self.law.label)
+        x, s = context_rows(source, self.summary, self.schema, self.law.label)
         rows = chosen(at, len(x))
         return PosteriorConditional(self, x[rows], s[rows])
 

@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float, Float1, Float2, whole
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Exact, Inference
-from pulse_pyro.base import Fittable
+from pulse_pyro.base import Fittable, Schema
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.law import FitData, Law
@@ -53,9 +53,12 @@ class RunningLinear:
         self._mean, self._n = self._mean + away * (count / total), total
 
     def fit(
-        self, before: PosteriorLaw, contexts: Float2, units: tuple[str, ...], seed: int
+        self, before: PosteriorLaw, schema: Schema, units: tuple[str, ...], seed: int
     ) -> PosteriorLaw:
-        """Return the law of the rows so far; columns and card are those of the law before."""
+        """Return the law of the rows so far; its card is that of the law before.
+
+        schema, units : of all that the law has seen by now.
+        """
         rows = replace(self._rows, dropped=self._dropped)
         raw = FitData(rows, self._mean, self._moments, self._scaler, self._n)
         data = raw.standardised(self._law.kinds(before.schema.s_names))
@@ -69,7 +72,7 @@ class RunningLinear:
             inputs=data.inputs,
             record=record,
             units=units,
-            schema=before.schema.with_moments(contexts),
+            schema=schema,
         )
 
     def state(self) -> tuple[dict[str, Float], dict[str, int]]:
@@ -112,7 +115,7 @@ class GrowingArchive:
     equal to a fit on all rows up to rounding. Other laws are fitted on the whole archive
     again; a custom law starts where the last fit ended. Whether W is revealed must not depend on
     W itself, or the law learns a biased picture. Units met online count as seen by the law:
-    calibrate on others.
+    calibrate on others. In an archive with clusters each of them is a cluster of its own.
     """
 
     def __init__(
@@ -131,9 +134,10 @@ class GrowingArchive:
                 f"GrowingArchive(history, fitted, every=100), not {type(history).__name__} and "
                 f"{type(fitted).__name__}."
             )
-        mine = (history.units, history.s_names, history.w_names)
-        if mine != (fitted.units, fitted.schema.s_names, fitted.schema.w_names):
-            raise DataError("GrowingArchive: the law was fitted on other units or columns.")
+        mine, other = history.schema, fitted.schema
+        if (history.clusters, mine.units) != (fitted.units, other.units):
+            raise DataError("GrowingArchive: the law was fitted on other units or clusters.")
+        other.expect(mine, "GrowingArchive", "the archive has")
         self.history, self.fitted, self.first = history, fitted, fitted
         self.every = whole(every, "GrowingArchive: every", 1)
         self.inference, self.seed = inference, seed
@@ -219,7 +223,8 @@ class GrowingArchive:
     def _fit(self) -> None:
         seed = torch_seed(self.seed, "refit", len(self._refits))
         if self._running is not None:
-            self.fitted = self._running.fit(self.fitted, self._contexts(), self._units, seed)
+            pieces = self._with_online(self.history.clusters)
+            self.fitted = self._running.fit(self.fitted, self._schema(), pieces, seed)
         elif isinstance(self.law, Law):
             self.fitted = self.law.fit(self.grown, self.inference, seed=seed, warm=self.fitted)
         else:
@@ -232,19 +237,21 @@ class GrowingArchive:
         if not self._s:
             return old
         count = [len(rows) for rows in self._s.values()]
+        number = len(old.clusters) + np.arange(len(count))  # each is a cluster of its own
         return History(
             np.concatenate([old.s, *(np.array(rows) for rows in self._s.values())]),
             np.concatenate([old.w, *(np.array(rows) for rows in self._w.values())]),
             np.concatenate([old.offsets, old.offsets[-1] + np.cumsum(count)]),
             np.concatenate([old.step, *(np.arange(rows) for rows in count)]),
-            self._units,
+            self._with_online(old.units),
             replace(old.schema, moments=None),
+            np.concatenate([old.cluster, np.repeat(number, count)]),
+            self._with_online(old.clusters),
         )
 
-    @property
-    def _units(self) -> tuple[str, ...]:
-        """Names of all units; an archive that was grown before may hold the same ones."""
-        taken, out = set(self.history.units), list(self.history.units)
+    def _with_online(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Add the online units to names; an archive that was grown before may hold the same."""
+        taken, out = set(names), list(names)
         for unit in self._s:
             name = f"online {unit}"
             while name in taken:
@@ -253,11 +260,14 @@ class GrowingArchive:
             out.append(name)
         return tuple(out)
 
-    def _contexts(self) -> Float2:
-        """Mean and sd of all S, (2, s_dim)."""
+    def _schema(self) -> Schema:
+        """The columns, with mean and sd of all S and the units seen by now."""
         known = [self.history.s, *(np.array(rows) for rows in self._s.values())]
         every = np.concatenate(known)
-        return np.stack([np.nanmean(every, axis=0), np.nanstd(every, axis=0)])
+        moments = np.stack([np.nanmean(every, axis=0), np.nanstd(every, axis=0)])
+        units = self.history.schema.units  # none if the pieces are the units
+        units = self._with_online(units) if units else ()
+        return replace(self.fitted.schema, moments=moments, units=units)
 
     def state(self) -> tuple[dict[str, Float], dict[str, Any]]:
         """Return all that was taken in: rows and sums as arrays, events as plain values."""

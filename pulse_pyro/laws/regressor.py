@@ -151,7 +151,7 @@ class FittedSklearn:
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> SklearnConditional:
         """Return the law of W at the rows of a History, or of s (batch, time, s_dim)."""
-        x, s = context_rows(source, self.summary, self.schema.s_names, self.law.name)
+        x, s = context_rows(source, self.summary, self.schema, self.law.name)
         rows = chosen(at, len(x))
         return SklearnConditional(self, x[rows], s[rows])
 

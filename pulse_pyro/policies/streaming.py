@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from pulse_pyro._core.arrays import Bool, Float, Float1, Float2
 from pulse_pyro._core.errors import DataError, FeatureError, PulseError, RewardError, SettingError
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import FittedLaw, Follower
+from pulse_pyro.base import FittedLaw, Follower, Schema, as_numbers
 from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors, Sensitivity, check_refit
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
@@ -111,26 +111,32 @@ def find_open(
     return key, found
 
 
-def labelled(values: Any, names: tuple[str, ...], what: str) -> Float:
-    """Return numbers in the order of ``names``; a Series or a dict is read by its labels."""
+def labelled(values: Any, schema: Schema, what: str) -> Float:
+    """Return the numbers of a schema's S columns, in their order.
+
+    A Series or a dict is read by the names of the table: levels and clocks are turned into numbers
+    as they were there. An array, (..., s_dim), holds these numbers already; the caller looks at its
+    shape.
+    """
+    names = schema.s_names
     if hasattr(values, "columns"):
         raise DataError(f"{what} must be one row of {names}; of a frame pass frame.iloc[i].")
-    labels = list(values) if isinstance(values, Mapping) else None
-    if labels is None and hasattr(values, "iloc"):
-        labels = list(values.index)
-    if labels is not None and set(labels) != set(names):
-        raise DataError(f"{what} is labelled {labels}, but {names} are needed.")
+    if isinstance(values, Mapping) or hasattr(values, "iloc"):
+        return schema.encode(dict(values), what)
     try:
-        row = values if labels is None else [values[name] for name in names]
-        return np.asarray(row, dtype=np.float64)
+        row = as_numbers(values)
     except (TypeError, ValueError) as cause:
         raise DataError(f"{what} must hold numbers for {names}: {cause}.") from cause
+    if row.shape[-1:] == (len(names),):
+        schema.check(row, what)
+    return row
 
 
-def full_row(w: ArrayLike, names: tuple[str, ...], key: int) -> Float2:
+def full_row(w: ArrayLike, schema: Schema, key: int) -> Float2:
     """Return the revealed W, (1, w_dim)."""
+    names = schema.w_names
     try:
-        row = labelled(w, names, f"learn: the W revealed for decision {key}")
+        row = labelled(w, schema.revealed, f"learn: the W revealed for decision {key}")
     except DataError as cause:
         raise DataError(f"{cause} Nothing was changed, and the decision stays open.") from cause
     row = row.reshape(-1) if row.ndim < 2 else row
@@ -222,12 +228,7 @@ class Pasts:
 
     def _row(self, seen: Any) -> Float:
         wanted, schema = len(self.names), self.law.schema
-        if schema.plain or not (isinstance(seen, Mapping) or hasattr(seen, "iloc")):
-            s = labelled(seen, self.names, "act: s")
-        elif hasattr(seen, "columns"):
-            raise DataError("act: s must be one row, by name; of a frame pass frame.iloc[i].")
-        else:  # categories and clocks are read as they stand in the table
-            s = schema.encode(dict(seen), "act: s")
+        s = labelled(seen, schema, "act: s")
         if s.shape not in ((wanted,), (self.arms, wanted)):
             raise DataError(
                 f"act: s must be ({wanted},) for columns {self.names}, or ({self.arms}, {wanted}) "
@@ -413,7 +414,7 @@ class Streaming:
         value = finite_reward(reward, key)
         x, e = found.decision.x, float(found.decision.error)
         if w is not None:
-            row = full_row(w, self.scorer.w_names, key)
+            row = full_row(w, self.law.schema, key)
             x, e = self.scorer.taught(found.s[None], row, int(found.decision.action)), 0.0
             if not np.isfinite(x).all():
                 raise FeatureError(

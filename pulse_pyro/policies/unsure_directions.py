@@ -294,7 +294,7 @@ def augmented_bound(theta_bound: float, found: Directions, *, delta: float = 0.0
 
 def _reference(law: PosteriorLaw, reference: Source, seed: int) -> Float2:
     """Return complete input rows of the reference contexts: some of many, more if they are few."""
-    rows, _ = context_rows(reference, law.summary, law.schema.s_names, "directions: reference")
+    rows, _ = context_rows(reference, law.summary, law.schema, "directions: reference")
     rows = rows[np.isfinite(rows).all(1)]
     if not len(rows):
         raise DataError(

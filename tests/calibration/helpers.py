@@ -73,7 +73,7 @@ class Guess:
         self.curve = curve or (lambda x: intercept + slope * x)
 
     def __call__(self, source, at=None):
-        x, s = context_rows(source, self.summary, self.schema.s_names, "Guess")
+        x, s = context_rows(source, self.summary, self.schema, "Guess")
         rows = chosen(at, len(x))
         return Normal(self.curve(x[rows, :1]), s[rows], self.sd, self.exact)
 

@@ -150,3 +150,22 @@ def test_a_recipe_refuses_what_cannot_be_repeated():
     phi = pp.terms(["1", "w0"], 2, observed=["s"], missing=["w0"])
     with pytest.raises(pp.errors.ModelError, match="state_space: it fits itself"):
         pp.calibration.Recipe(pp.Exact()).calibrate(pp.state_space(2), history, phi, seed=0)
+
+
+def test_a_plan_cuts_no_cluster(monkeypatch):
+    history, _ = linear_history(units=160, time=10, lags=1, seed=0)
+    towns = [f"t{i}" for i in range(40)]
+    whole = replace(history, cluster=history.unit_of // 4, clusters=towns)
+    parts, calibrate = [], pp.calibration.Recipe.calibrate
+
+    def spy(recipe, law, part, *rest, **settings):
+        parts.append(part)
+        return calibrate(recipe, law, part, *rest, **settings)
+
+    monkeypatch.setattr(pp.calibration.Recipe, "calibrate", spy)
+    phi = pp.terms(["1", "w0*a"], 2, observed=["s"], missing=["w0"])
+    stakes = pp.calibration.Stakes(1000, 0.5)
+    found = pp.plan(whole, pp.linear_lags(1), phi, stakes=stakes, orderings=2, seed=0)
+    assert found.units == 40
+    assert {len(part.clusters) for part in parts} >= {10, 20, 40}
+    assert all(len(part.units) == 4 * len(part.clusters) for part in parts)

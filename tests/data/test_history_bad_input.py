@@ -96,7 +96,7 @@ def test_an_empty_frame_is_refused():
 
 def test_a_column_that_stands_twice_is_refused():
     frame = pd.DataFrame(COLUMNS)
-    with pytest.raises(DataError, match="'mood' stands twice"):
+    with pytest.raises(DataError, match="'mood' is in the frame twice"):
         History.from_frame(pd.concat([frame, frame[["mood"]]], axis=1), **ROLES)
 
 
@@ -169,7 +169,7 @@ FLAT = {
         ({"step": np.array([0, 1, 2, -1, 1, 2])}, "must rise within each unit"),
         ({"cluster": np.full(6, 2), "clusters": ("x", "y")}, "a number from 0 to 1"),
         ({"cluster": np.zeros(5), "clusters": ("x",)}, "for each of 6 rows"),
-        ({"cluster": np.zeros(6), "clusters": ("x", "x")}, "'x' stands twice"),
+        ({"cluster": np.zeros(6), "clusters": ("x", "x")}, "'x' is there twice"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(change, message):

@@ -9,9 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pulse_pyro._core.errors import DataError, PulseError, SettingError
 from pulse_pyro.base import Column, Schema
+from pulse_pyro.calibration.uniform import calibrate
 from pulse_pyro.data.history import History
-from pulse_pyro.data.tables import read_frame
+from pulse_pyro.data.tables import read_frame, s_columns
+from pulse_pyro.diagnostics.held_out import diagnose
+from pulse_pyro.features import Features
+from pulse_pyro.laws.filtering import state_space
 from pulse_pyro.laws.linear import linear_lags
+
+PHI = Features(lambda s, w, a: w * a, 2, ("w a",))
 
 NAN = np.nan
 FRAME = pd.DataFrame(
@@ -149,7 +155,7 @@ def test_text_in_w_is_not_sent_to_a_kind_that_w_cannot_be():
 
 
 SETTINGS = [
-    ({"kind": "categorical", "levels": ("a", "b", "a")}, "a level stands twice"),
+    ({"kind": "categorical", "levels": ("a", "b", "a")}, "distinct"),
     ({"role": "X"}, "role must be 'S' or 'W'"),
     ({"unknown": "ignore"}, "unknown 'refuse' or 'other'"),
     ({"kind": "clock", "period": -1.0}, "period"),
@@ -239,3 +245,110 @@ def test_the_schema_knows_what_sizes_are_usual():
     part = history.take([0])
     assert_allclose(part.schema.contexts[0], [6, 4 / 3])
     assert_array_equal(Schema.of(["a", "b"], ["w"]).contexts, [[0, 0], [1, 1]])
+
+
+def test_only_an_empty_cell_of_text_is_missing_and_na_is_a_name(tmp_path):
+    text = "who,day,code,x,w\nNA,0,NA,1.5,1\nNA,1,null,NA,2\nb,0,,2.5,null\nb,1,NA,nan,4\n"
+    (tmp_path / "table.csv").write_text(text)
+    frame = read_frame(tmp_path / "table.csv", text=["who", "code"])
+    history = History.from_frame(
+        frame,
+        unit="who",
+        time="day",
+        observed=["code", "x"],
+        missing="w",
+        kinds={"code": "categorical"},
+    )
+    assert history.units == ("NA", "b")
+    assert history.s_names == ("code[null]", "x")
+    assert_array_equal(history.s, [[0, 1.5], [1, NAN], [NAN, 2.5], [0, NAN]])
+    assert_array_equal(history.w[:, 0], [1, 2, NAN, 4])
+    assert s_columns(tmp_path / "table.csv", ["code"], {"code": "categorical"})[0].levels == (
+        "NA",
+        "null",
+    )
+
+
+def test_which_columns_are_text_must_be_said_and_they_must_be_there(tmp_path):
+    (tmp_path / "table.csv").write_text("who,w\n1,1\n01,2\n")
+    with pytest.raises(TypeError, match="text"):
+        read_frame(tmp_path / "table.csv")
+    with pytest.raises(DataError, match="did you mean 'who'"):
+        read_frame(tmp_path / "table.csv", text=["Who"])
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_category_of_one_level_is_refused(declared):
+    frame = FRAME.assign(city="Rome")
+    if declared:
+        frame["city"] = frame["city"].astype("category")
+    with pytest.raises(DataError, match="one level"):
+        build(["city", "hour"], None if declared else {"city": "categorical"}, frame)
+    with pytest.raises(SettingError, match="two levels"):
+        Column("city", kind="categorical", levels=("Rome",))
+    kind = Column("city", kind="categorical", levels=("Rome",), unknown="other")
+    assert build(["city"], {"city": kind}, frame).s_names == ("city[other]",)
+
+
+def test_a_column_called_like_a_level_of_another_is_refused():
+    frame = FRAME.assign(**{"city[Rome]": 1.0})
+    with pytest.raises(DataError, match=r"'city\[Rome\]'"):
+        build(["city", "city[Rome]"], {"city": "categorical"}, frame)
+
+
+def test_levels_that_are_whole_numbers_are_read_without_their_point():
+    frame = FRAME.assign(code=[1.0, 2.0, NAN, 1.0, 2.5, 2.0])
+    history = build(["code"], {"code": "categorical"}, frame)
+    assert history.s_names == ("code[2]", "code[2.5]")
+    for one in (2, 2.0, "2", np.float32(2), np.int64(2)):
+        assert_array_equal(history.schema.encode({"code": one}, "s"), [1, 0])
+    assert build(["code"], frame=frame.astype({"code": "category"})).schema == history.schema
+    text = Column("code", kind="categorical", levels=("1.0", "2.0"))
+    assert_array_equal(text.encode([2.0, "1.0", "2.0"], "s")[:, 0], [1, 0, 1])
+
+
+UNLIKE = [
+    ("hour", "clock 24", "clock 12"),
+    (
+        "mood",
+        Column("mood", kind="ordinal", levels=("low", "mid", "high")),
+        Column("mood", kind="ordinal", levels=("high", "mid", "low")),
+    ),
+    (
+        "city",
+        Column("city", kind="categorical", levels=("Bonn", "Paris", "Rome")),
+        Column("city", kind="categorical", levels=("Oslo", "Paris", "Rome")),
+    ),
+    ("flag", "count", "binary"),
+]
+
+
+@pytest.mark.parametrize(("name", "one", "other"), UNLIKE)
+def test_a_history_whose_columns_mean_something_else_is_refused(name, one, other):
+    frame = FRAME.replace({"city": {"Bonn": None}})
+    law = linear_lags(1).fit(build([name], {name: one}, frame), seed=0)
+    theirs = build([name], {name: other}, frame)
+    assert theirs.s_names == law.schema.s_names
+    for ask in (
+        lambda: law(theirs),
+        lambda: diagnose(law, theirs, seed=0),
+        lambda: calibrate(law, theirs, PHI, seed=0),
+        lambda: state_space(1, ar=0, ma=0).fit(build([name], {name: one}, frame), seed=0)(theirs),
+    ):
+        with pytest.raises(DataError, match=f"'{name}' as"):
+            ask()
+    plain = History.from_arrays(
+        theirs.grid.s, theirs.grid.w, s_names=theirs.s_names, w_names=theirs.w_names
+    )
+    assert_array_equal(law(plain).mean(), law(theirs.s.reshape(2, 3, -1)).mean())
+
+
+def test_a_w_that_means_something_else_is_refused():
+    one, other = (
+        build(["hour"], {"mood": Column("mood", kind="ordinal", levels=levels)}, missing=["mood"])
+        for levels in [("low", "mid", "high"), ("mid", "low", "high")]
+    )
+    law = linear_lags(1).fit(one, seed=0)
+    with pytest.raises(DataError, match="'mood' as"):
+        diagnose(law, other, seed=0)
+    law(other)  # W is not looked at

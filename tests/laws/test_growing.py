@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -186,3 +187,30 @@ def test_refits_lower_the_regret():
     run = pp.simulate(online, [frozen, refit])
     apart = run.regret_cond[0, :, -1] - run.regret_cond[1, :, -1]
     assert apart.mean() > z_bound() * apart.std(ddof=1) / np.sqrt(runs)
+
+
+@pytest.mark.parametrize("cluster", ["town", ("week",)])
+def test_an_archive_with_clusters_grows_by_clusters_of_one_unit(cluster):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "who": np.repeat(list("abcdef"), 14),
+            "town": np.repeat(["x", "y", "x", "y", "x", "y"], 14),
+            "day": np.tile(pd.date_range("2024-01-01", periods=14), 6),
+            "s": rng.standard_normal(84),
+            "w": rng.standard_normal(84),
+        }
+    )
+    roles = {"unit": "who", "time": "day", "observed": ["s"], "missing": ["w"]}
+    history = pp.History.from_frame(frame, **roles, cluster=cluster)
+    law = pp.linear_lags(1)
+    kept = pp.GrowingArchive(history, law.fit(history, pp.Exact(50), seed=0), every=2, seed=3)
+    for value in (1.0, 2.0):
+        kept.reveal("ann", kept.see("ann", np.array([value])), np.array([value]))
+    fast, slow = kept.refit(), law.fit(kept.grown, pp.Exact(50), seed=0)
+    assert fast.units == slow.units == (*history.clusters, "online ann")
+    assert fast.schema.cluster == slow.schema.cluster == cluster
+    assert fast.schema.units == slow.schema.units == (*"abcdef", "online ann")
+    pp.GrowingArchive(kept.grown, fast, every=1)
+    with pytest.raises(pp.errors.DataError, match="other"):
+        pp.GrowingArchive(history, fast, every=1)

@@ -65,3 +65,67 @@ def test_a_name_that_is_not_in_the_table_is_refused():
     policy = policy_on(archive())
     with pytest.raises(pp.errors.DataError, match="city"):
         policy.act({"x": 0.5, "town": "Rome", "hour": 6})
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["hour", "x"])
+def test_an_infinite_value_is_refused_and_not_taken_for_unseen(name, value):
+    policy = policy_on(archive())
+    with pytest.raises(pp.errors.DataError, match="infinite"):
+        policy.act(SEEN | {name: value})
+    assert not policy.pending
+
+
+def test_what_pandas_calls_missing_is_not_seen():
+    history, each = archive(), []
+    for one in (None, np.nan, pd.NA, pd.NaT):
+        policy = policy_on(history)  # anew: what is not seen is drawn
+        each.append(policy.act(SEEN | {"city": one, "hour": one}).x)
+    np.testing.assert_array_equal(each, np.stack([each[0]] * 4))
+    assert policy.act([0.5, pd.NA, pd.NA, 1.0, 0.0]).action in (0, 1)
+
+
+def flags():
+    """S: a count and a flag; W: a mood of two levels."""
+    rng = pp.stream(0, "flags")
+    n, b = rng.integers(0, 5, 200), rng.integers(0, 2, 200)
+    moods = np.array(["lo", "hi"])[(b + n + rng.integers(0, 2, 200) > 3).astype(int)]
+    frame = pd.DataFrame({"id": np.repeat(np.arange(20), 10), "t": np.tile(np.arange(10), 20)})
+    frame = frame.assign(n=n, b=b, m=moods)
+    kinds = {"n": "count", "b": "binary", "m": Column("m", kind="ordinal", levels=("lo", "hi"))}
+    history = pp.History.from_frame(
+        frame, unit="id", time="t", observed=["n", "b"], missing=["m"], kinds=kinds
+    )
+    law = pp.linear_lags(1).fit(history, seed=0)
+    phi = pp.terms(["1", "n", "m*a"], 2, observed=["n", "b"], missing=["m"])
+    return pp.PulseUCB(law, phi, pp.constant(1.0))
+
+
+@pytest.mark.parametrize(
+    ("seen", "name"),
+    [
+        ({"n": 1, "b": 7}, "'b'"),
+        ({"n": -2.5, "b": 0}, "'n'"),
+        ([1, 7], "'b'"),
+        ([[1, 0], [0.5, 0]], "'n'"),
+        (pd.Series({"n": -1, "b": 0}), "'n'"),
+    ],
+)
+def test_a_value_that_is_no_count_or_flag_is_refused(seen, name):
+    policy = flags()
+    with pytest.raises(pp.errors.DataError, match=name):
+        policy.act(seen)
+    assert policy.act({"n": 1, "b": pd.NA}).action in (0, 1)
+
+
+def test_a_revealed_w_is_read_by_its_level():
+    policies = flags(), flags()
+    for policy, w in zip(policies, ({"m": "hi"}, [1.0]), strict=True):
+        policy.learn(policy.act({"n": 1, "b": 0}), 1.0, w=w)
+    np.testing.assert_array_equal(policies[0].state.theta, policies[1].state.theta)
+    decision = policies[0].act({"n": 1, "b": 0})
+    with pytest.raises(pp.errors.DataError, match="no level 'high'"):
+        policies[0].learn(decision, 1.0, w={"m": "high"})
+    with pytest.raises(pp.errors.DataError, match="finite"):
+        policies[0].learn(decision, 1.0, w={"m": None})
+    assert policies[0].pending == (decision.id,)

@@ -386,7 +386,7 @@ def test_a_number_that_is_seen_may_be_the_cluster(typed):
         (KINDS, 'kinds = {hour = {kind = "real", level = ["a"]}}', "did you mean 'levels'"),
         (KINDS, "kinds = {hour = {period = 24}}", "hour needs 'kind'"),
         (KINDS, 'kinds = {hour = {kind = "clock", period = "x"}}', "period should look like 24"),
-        (KINDS, 'kinds = {city = {kind = "categorical", levels = ["a", "a"]}}', "stands twice"),
+        (KINDS, 'kinds = {city = {kind = "categorical", levels = ["a", "a"]}}', "distinct"),
         ('"city[Paris]"', '"city[Pari]"', r"not a column; did you mean 'city\[Paris\]'"),
         ('"city[Paris]"', '"city"', "'city' in term 'city' is not a column"),
         ('"hour[sin]*w0"', '"hour*w0"', "'hour' in term .* is not a column"),
