@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pulse_pyro._core.errors import BundleError, SettingError
-from pulse_pyro._core.files import write_whole
+from pulse_pyro._core.files import earlier_folder, whole_folder, write_whole
 from pulse_pyro._core.saved import load
 from pulse_pyro._core.sealed import VERSIONS, seal
 from pulse_pyro.calibration.calibration import Calibration
@@ -70,7 +68,7 @@ def write_stage(
     texts: Mapping[str, str],
     also: Callable[[Path], object] | None = None,
 ) -> Record:
-    """Write a stage's files aside, then rename the folder into place; the earlier one goes.
+    """Write a stage's folder, whole, in place of the earlier one; see :func:`whole_folder`.
 
     Parameters
     ----------
@@ -80,14 +78,13 @@ def write_stage(
     Killed in between, the stage is either the earlier one, the new one, or not there and is made
     again: never half of it.
     """
-    if folder.exists() and not (folder / RECORD).is_file():
-        raise BundleError(
-            f"{stage}: {folder} exists and is not an earlier result of {stage}; move it away or "
-            "name another folder with --out."
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    for taken in (folder, earlier_folder(folder)):
+        if taken.exists() and not (taken / RECORD).is_file():
+            raise BundleError(
+                f"{stage}: {taken} exists and is not an earlier result of {stage}; move it away or "
+                "name another folder with --out."
+            )
+    with whole_folder(folder) as aside:
         for name, text in texts.items():
             (aside / name).write_text(text, encoding="utf-8")
         if also is not None:
@@ -99,19 +96,6 @@ def write_stage(
         }
         record = Record(stage, law_id, dict(inputs), files)
         (aside / RECORD).write_text(_sealed(record), encoding="utf-8")
-        aside.chmod(0o755)
-        gone = aside.with_name(aside.name + ".gone")
-        if folder.exists():
-            folder.rename(gone)
-        try:
-            aside.rename(folder)
-        except BaseException:  # an interrupt, too
-            if gone.exists():
-                gone.rename(folder)
-            raise
-        shutil.rmtree(gone, ignore_errors=True)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return record
 
 
@@ -129,13 +113,13 @@ def read_record(file: Path) -> Record:
         now = {name: digest((file.parent / name).read_bytes()) for name in record.files}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise BundleError(
-            f"{file.parent} is cut short or not ours; run the stage again."
+            f"{file.parent} is incomplete, or was not written by pulse-pyro; run the stage again."
         ) from cause
     changed = [name for name, found in record.files.items() if now[name] != found]
     if changed or not whole:
         name = changed[0] if changed else file.name
         raise BundleError(
-            f"{file.parent / name} is cut short or was edited after it was written; run the stage "
+            f"{file.parent / name} is incomplete or was edited after it was written; run the stage "
             "again."
         )
     return record

@@ -92,7 +92,7 @@ def test_damaged_artefacts_are_refused(study, stage, damage):
                 "empty record": "[]",
             }[damage]
         )
-    refused(lambda: pp.study.report_study(study), str(folder), "cut short")
+    refused(lambda: pp.study.report_study(study), str(folder), "incomplete")
 
 
 def test_a_damaged_stage_is_made_again_and_what_follows_from_it_is_not(study):
@@ -168,7 +168,7 @@ def test_a_rename_that_fails_puts_the_earlier_stage_back(study, monkeypatch):
     rename = Path.rename
 
     def fail(self, target):
-        if target == folder and not self.name.endswith(".gone"):
+        if target == folder and not self.name.endswith(".old"):
             raise OSError("no space left")
         return rename(self, target)
 
