@@ -573,7 +573,7 @@ def _archive(arguments: argparse.Namespace) -> History | None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.study.plan import plan_study
+    from pulse_pyro.study.stages import plan_study
 
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it

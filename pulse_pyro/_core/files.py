@@ -16,7 +16,6 @@ from types import ModuleType
 
 from pulse_pyro._core.errors import ModelError
 
-
 ASIDE = "saving"  # in the names of temporary files and folders
 ABANDONED = 3600.0  # seconds after which a temporary one was left behind by a write that died
 

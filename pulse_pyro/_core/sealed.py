@@ -72,7 +72,9 @@ def read_sealed(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         manifest = json.loads(text)
         sealed = manifest["seal"] == seal(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise BundleError(f"load: {path}/manifest.json is incomplete, or was not written by save.") from cause
+        raise BundleError(
+            f"load: {path}/manifest.json is incomplete, or was not written by save."
+        ) from cause
     if not sealed or not set(manifest) >= HEAD:
         raise BundleError(f"load: {path}/manifest.json was edited after saving; save it again.")
     if hashlib.sha256(packed).hexdigest() != manifest["arrays"]:

@@ -15,15 +15,14 @@ from pulse_pyro._core.errors import BundleError, SettingError
 from pulse_pyro._core.files import earlier_folder, whole_folder, write_whole
 from pulse_pyro._core.saved import load
 from pulse_pyro._core.sealed import VERSIONS, seal
+from pulse_pyro.base import Fittable
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.leaks import refuse_duplicate_units
 from pulse_pyro.features import Features
-from pulse_pyro.laws.filtering import StateSpace
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.laws.law import Law
 from pulse_pyro.study.file import Study, Table, read_study
-from pulse_pyro.study.world import StudyWorld
+from pulse_pyro.study.worlds import StudyWorld
 
 # What a stage leaves behind: files and a sealed record of what they were made from.
 
@@ -115,7 +114,7 @@ def read_record(file: Path) -> Record:
         raise BundleError(
             f"{file.parent} is incomplete, or was not written by pulse-pyro; run the stage again."
         ) from cause
-    changed = [name for name, found in record.files.items() if now[name] != found]
+    changed = [name for name, sha in record.files.items() if now[name] != sha]
     if changed or not whole:
         name = changed[0] if changed else file.name
         raise BundleError(
@@ -172,9 +171,9 @@ class Workspace:
     @cached_property
     def history(self) -> History:
         """The archive; a unit that stands in it twice is refused: it would judge its own fit."""
-        found = self.study.history()
-        refuse_duplicate_units(found, self.study.data.where)
-        return found
+        history = self.study.history()
+        refuse_duplicate_units(history, self.study.data.where)
+        return history
 
     @cached_property
     def parts(self) -> tuple[History, History]:
@@ -182,7 +181,7 @@ class Workspace:
         return self.history.split(self.study.recipe.fit, seed=self.study.seed)
 
     @cached_property
-    def law(self) -> Law | StateSpace:
+    def law(self) -> Fittable:
         """The law, not fitted."""
         return self.study.law()
 
@@ -194,19 +193,20 @@ class Workspace:
     @cached_property
     def fitted(self) -> PosteriorLaw:
         """The law the stage fit has saved."""
-        found = load(self.folder("fit") / "law", law=self.law)
-        if not isinstance(found, PosteriorLaw):
-            raise BundleError(f"fit: {self.folder('fit') / 'law'} holds no law but {found!r}.")
-        return found
+        path = self.folder("fit") / SAVED["fit"]
+        law = load(path, law=self.law)
+        if not isinstance(law, PosteriorLaw):
+            raise BundleError(f"fit: {path} holds no law but {law!r}.")
+        return law
 
     @cached_property
     def calibration(self) -> Calibration:
         """The bound on the law's error that the stage calibrate has saved."""
-        path = self.folder("calibrate") / "calibration"
-        found = load(path, law=self.fitted, features=self.features)
-        if not isinstance(found, Calibration):
-            raise BundleError(f"calibrate: {path} holds no calibration but {found!r}.")
-        return found
+        path = self.folder("calibrate") / SAVED["calibrate"]
+        calibration = load(path, law=self.fitted, features=self.features)
+        if not isinstance(calibration, Calibration):
+            raise BundleError(f"calibrate: {path} holds no calibration but {calibration!r}.")
+        return calibration
 
 
 def open_workspace(
@@ -250,6 +250,7 @@ ARTEFACT = {
     "calibrate": "calibration.json",
     "simulate": "run.json",
 }
+SAVED = {"fit": "law", "diagnose": "diagnostics", "calibrate": "calibration", "simulate": "run"}
 SECTIONS = {"calibrate": ("features",), "simulate": ("features", "policy")}
 FILES = {"data": "the archive's file", "law": "the law's file", "features": "the features' file"}
 READS = {  # files a stage reads, and what it does meanwhile
@@ -291,8 +292,11 @@ def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[
     if stage == "report":
         made = {name: record.fingerprint for name, record in above.items()}
         wrote = {f"files of {n}": digest(json.dumps(dict(r.files))) for n, r in above.items()}
-        own = {"name of the study": title_of(study.path), "the study's file": work.opened["study"]}
-        return made | wrote | own
+        itself = {
+            "name of the study": title_of(study.path),
+            "the study's file": work.opened["study"],
+        }
+        return made | wrote | itself
     if stage == "fit":
         return {
             "[data]": _values(study.data, without="file"),

@@ -44,9 +44,14 @@ def test_a_folder_is_on_the_disk_before_it_is_renamed(tmp_path, synced):
 def test_a_block_that_raises_changes_nothing(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine").write_text("before")
-    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "a") as folder:
-        (folder / "mine").write_text("half")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with whole_folder(tmp_path / "a") as folder:
+            (folder / "mine").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a" / "mine").read_text() == "before"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study import worlds
 from pulse_pyro.study.workspace import read_record, write_stage
 from tests.study.helpers import edit, run_once, write_study
 
@@ -22,7 +22,7 @@ VERBS = {
 @pytest.fixture(scope="module", autouse=True)
 def few_runs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "RUNS", 2)
+        patch.setattr(worlds, "RUNS", 2)
         yield
 
 
