@@ -525,7 +525,7 @@ def picture(name: str) -> Callable[..., Axes]:
 
     The one place where an early part of the package reaches for a late one, when it is called.
     """
-    plot: Callable[..., Axes] = named(import_module("pulse_pyro.report.registry").PLOTS, name)
+    plot: Callable[..., Axes] = named(import_module("pulse_pyro.report").PLOTS, name)
     return plot
 
 

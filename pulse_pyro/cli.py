@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time as clock
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulse_pyro import __version__
+from pulse_pyro._core.as_json import records, to_json
 from pulse_pyro._core.errors import PulseError, SettingError, nearest
 from pulse_pyro.paper import DATASETS, EXPERIMENTS
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pulse_pyro.laws.files import LawCheck
     from pulse_pyro.paper.result import Result
     from pulse_pyro.study.check import StudyCheck
+    from pulse_pyro.study.report import StudyReport
 
 # What can be typed: every verb with its arguments. Nothing here imports more than argparse.
 
@@ -51,8 +53,8 @@ OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}
 CODES = (
     "exit codes: 0 done; 1 done, but a verdict of diagnose or calibrate is fail (verbs diagnose, "
-    "calibrate, report, run); 2 bad input, nothing half-written; 130 stopped; 141 the "
-    "reader of its output has gone."
+    "calibrate, report, run); 2 bad input, nothing half-written; 70 a fault of pulse-pyro, to be "
+    "reported to the project's issue tracker; 130 stopped; 141 the reader of its output has gone."
 )
 
 
@@ -72,16 +74,17 @@ def parser() -> argparse.ArgumentParser:
     _real_arguments(verbs)
     _export_arguments(verbs)
     _taobao_arguments(verbs)
-    script = verbs.add_parser("completion", help="print a script that completes commands")
-    script.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
+    shell = verbs.add_parser("completion", help="print a script that completes commands")
+    shell.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
     for verb in verbs.choices.values():
         verb.add_argument("--json", action="store_true", help="print JSON instead of text")
+        verb.add_argument("--debug", action="store_true", help="print the traceback of an error")
     return top
 
 
 def _law_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    known = verbs.add_parser("models", help="list the laws: built in, gallery, files of a folder")
-    known.add_argument(
+    models = verbs.add_parser("models", help="list the laws: built in, gallery, files of a folder")
+    models.add_argument(
         "folder", nargs="?", type=Path, default=None, help="of your own laws (models, if there)"
     )
     new = verbs.add_parser("new", help="write a study that runs as it is, or a law's file")
@@ -106,31 +109,37 @@ def _law_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _study_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = verbs.add_parser("run", help="all stages of a study that are not up to date, and report")
-    made = {name: verbs.add_parser(name, help=text) for name, text in STAGES.items()}
-    for verb in (run, *made.values()):
+    stages = {name: verbs.add_parser(name, help=text) for name, text in STAGES.items()}
+    for verb in (run, *stages.values()):
         verb.add_argument("study", type=Path, metavar="STUDY.toml")
         verb.add_argument(
             "--out", type=Path, default=None, help="results folder (results, beside the study)"
         )
     run.add_argument("--force", action="store_true", help="make every stage again")
-    ahead = verbs.add_parser("plan", help="how much history until imputation costs less than noise")
-    ahead.add_argument("study", type=Path, metavar="STUDY.toml")
-    ahead.add_argument("--out", type=Path, default=None, help="folder for plan.json and plan.svg")
+    plan = verbs.add_parser("plan", help="how much history until imputation costs less than noise")
+    plan.add_argument("study", type=Path, metavar="STUDY.toml")
+    plan.add_argument("--out", type=Path, default=None, help="folder for plan.json and plan.svg")
 
 
 def _reproduce_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    again = verbs.add_parser(
+    reproduce = verbs.add_parser(
         "reproduce",
         help="published tables, measured beside printed",
         epilog="names: " + ", ".join(EXPERIMENTS),
     )
-    again.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all (the default)")
-    again.add_argument("--runs", type=int, default=None, help="runs per setting (as published)")
-    again.add_argument("--engine", choices=("local", "dask"), default="local", help="where to run")
-    again.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
-    again.add_argument("--address", default=None, help="of a Dask scheduler (starts one without)")
-    again.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
-    again.add_argument("--seed", type=int, default=0)
+    reproduce.add_argument(
+        "names", nargs="*", metavar="NAME", help="experiments, or all (the default)"
+    )
+    reproduce.add_argument("--runs", type=int, default=None, help="runs per setting (as published)")
+    reproduce.add_argument(
+        "--engine", choices=("local", "dask"), default="local", help="where to run"
+    )
+    reproduce.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
+    reproduce.add_argument(
+        "--address", default=None, help="of a Dask scheduler (starts one without)"
+    )
+    reproduce.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
+    reproduce.add_argument("--seed", type=int, default=0)
 
 
 def _real_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -154,48 +163,48 @@ def _real_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _export_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    out = verbs.add_parser(
+    export = verbs.add_parser(
         "export",
         help="write the archive of a data set as the table of a study",
         epilog="names: " + ", ".join(DATASETS) + " (if it has S and W); studies of them: "
         "notebooks/studies.",
     )
-    out.add_argument("name", metavar="NAME", help="of the data set")
-    out.add_argument(
+    export.add_argument("name", metavar="NAME", help="of the data set")
+    export.add_argument(
         "--data",
         type=Path,
         required=True,
         metavar="DIR",
         help="folder that holds a folder for each data set",
     )
-    out.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="file to write")
+    export.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="file to write")
 
 
 def _taobao_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    ads = verbs.add_parser(
+    taobao = verbs.add_parser(
         "taobao",
         help="click rates on Taobao's ad log, from its original files",
         epilog="The files are not part of this package, and it was only ever run on made-up files "
         "of their schema and size.",
     )
-    ads.add_argument(
+    taobao.add_argument(
         "--raw",
         type=Path,
         required=True,
         metavar="DIR",
         help="folder of raw_sample.csv, ad_feature.csv, user_profile.csv",
     )
-    ads.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
-    ads.add_argument(
+    taobao.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
+    taobao.add_argument(
         "--law",
         choices=("mlp", "neural"),
         default="mlp",
         help="of the unseen half (mlp, as published)",
     )
-    ads.add_argument("--seeds", type=int, default=5, help="runs (5)")
-    ads.add_argument("--rounds", type=int, default=None, help="at most (online displays - 20)")
-    ads.add_argument("--epochs", type=int, default=500, help="of the autoencoder (500)")
-    ads.add_argument("--seed", type=int, default=0)
+    taobao.add_argument("--seeds", type=int, default=5, help="runs (5)")
+    taobao.add_argument("--rounds", type=int, default=None, help="at most (online displays - 20)")
+    taobao.add_argument("--epochs", type=int, default=500, help="of the autoencoder (500)")
+    taobao.add_argument("--seed", type=int, default=0)
 
 
 # Scripts that complete commands in bash, zsh and fish, made from the parser itself.
@@ -228,15 +237,15 @@ def completion(shell: str) -> str:
 
 def verbs() -> list[Verb]:
     """Return every verb of the parser."""
-    [tree] = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    helps = {action.dest: action.help or "" for action in tree._choices_actions}
-    return [_verb(name, helps.get(name, ""), made) for name, made in tree.choices.items()]
+    [subparsers] = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    helps = {action.dest: action.help or "" for action in subparsers._choices_actions}
+    return [_verb(name, helps.get(name, ""), each) for name, each in subparsers.choices.items()]
 
 
-def _verb(name: str, text: str, made: argparse.ArgumentParser) -> Verb:
+def _verb(name: str, text: str, subparser: argparse.ArgumentParser) -> Verb:
     options: dict[str, tuple[str, bool, tuple[str, ...]]] = {}
     offers: tuple[str, ...] = ()
-    for action in made._actions:
+    for action in subparser._actions:
         if action.option_strings:
             long = action.option_strings[-1]
             words = tuple(map(str, action.choices or OFFERS.get((name, long), ())))
@@ -249,9 +258,9 @@ def _verb(name: str, text: str, made: argparse.ArgumentParser) -> Verb:
     return Verb(name, text, options, offers)
 
 
-def _bash(known: list[Verb]) -> str:
+def _bash(verbs: list[Verb]) -> str:
     cases = []
-    for verb in known:
+    for verb in verbs:
         after = "".join(
             f"        {option}) {_bash_offer(words)}; return ;;\n"
             for option, (_, value, words) in verb.options.items()
@@ -264,7 +273,7 @@ def _bash(known: list[Verb]) -> str:
             f'        COMPREPLY=($(compgen -W "{" ".join(verb.options)}" -- "$word"))\n'
             f"      else {_bash_offer(verb.offers)}; fi ;;\n"
         )
-    names = " ".join(verb.name for verb in known)
+    names = " ".join(verb.name for verb in verbs)
     return (
         "_pulse_pyro() {\n"
         '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"\n'
@@ -280,17 +289,17 @@ def _bash(known: list[Verb]) -> str:
 def _bash_offer(offers: tuple[str, ...]) -> str:
     endings = [ENDINGS[kind] for kind in offers if kind in ENDINGS]
     if endings:  # folders lead to files
-        found = "".join(f'$(compgen -f -X "!{ending}" -- "$word") ' for ending in endings)
-        return f"local IFS=$'\\n'; COMPREPLY=({found}$(compgen -d -- \"$word\"))"
+        files = "".join(f'$(compgen -f -X "!{ending}" -- "$word") ' for ending in endings)
+        return f"local IFS=$'\\n'; COMPREPLY=({files}$(compgen -d -- \"$word\"))"
     if FOLDER in offers:  # by lines: names may hold spaces
         return "local IFS=$'\\n'; COMPREPLY=($(compgen -d -- \"$word\"))"
     return f'COMPREPLY=($(compgen -W "{" ".join(offers)}" -- "$word"))' if offers else ":"
 
 
-def _zsh(known: list[Verb]) -> str:
-    names = "\n".join(f"    {_quoted(f'{v.name}:{v.text}')}" for v in known)
+def _zsh(verbs: list[Verb]) -> str:
+    names = "\n".join(f"    {_quoted(f'{v.name}:{v.text}')}" for v in verbs)
     cases = ""
-    for verb in known:
+    for verb in verbs:
         specs = [
             _quoted(f"{option}[{_bare(text)}]" + (f":value:{_zsh_offer(words)}" if value else ""))
             for option, (text, value, words) in verb.options.items()
@@ -317,9 +326,9 @@ def _zsh_offer(offers: tuple[str, ...]) -> str:
     return f"({' '.join(offers)})" if offers else " "
 
 
-def _fish(known: list[Verb]) -> str:
+def _fish(verbs: list[Verb]) -> str:
     lines = ["complete -c pulse-pyro -f"]
-    for verb in known:
+    for verb in verbs:
         lines.append(
             "complete -c pulse-pyro -n __fish_use_subcommand "
             f"-a {verb.name} -d {_quoted(verb.text)}"
@@ -335,8 +344,8 @@ def _fish(known: list[Verb]) -> str:
 
 def _fish_offer(offers: tuple[str, ...]) -> str:
     if any(kind in ENDINGS for kind in offers):
-        found = "; ".join(f"__fish_complete_suffix .{kind}" for kind in offers)
-        return f"-a '({found})'"
+        files = "; ".join(f"__fish_complete_suffix .{kind}" for kind in offers)
+        return f"-a '({files})'"
     if FOLDER in offers:
         return "-a '(__fish_complete_directories)'"
     return f"-a {_quoted(' '.join(offers))}" if offers else ""
@@ -368,7 +377,7 @@ def _real(arguments: argparse.Namespace) -> int:
     )
     page = write_cases(cases, arguments.out, seed=arguments.seed)
     if arguments.json:
-        print(json.dumps([case.to_json() for case in cases]))
+        _print_json([case.to_json() for case in cases])
         return 0
     print(*cases, f"Page: {page}", sep="\n\n")
     return 0
@@ -378,12 +387,11 @@ def _export(arguments: argparse.Namespace) -> int:
     """Write a data set's archive as CSV."""
     from pulse_pyro.paper.real import export_archive
 
-    found = export_archive(arguments.name, arguments.data, arguments.out)
-    print(
-        json.dumps({"written": str(arguments.out)})
-        if arguments.json
-        else f"{found!r}\nwritten: {arguments.out}"
-    )
+    archive = export_archive(arguments.name, arguments.data, arguments.out)
+    if arguments.json:
+        _print_json({"written": str(arguments.out)})
+    else:
+        print(f"{archive!r}\nwritten: {arguments.out}")
     return 0
 
 
@@ -391,7 +399,7 @@ def _taobao(arguments: argparse.Namespace) -> int:
     """Run the ad-click experiment."""
     from pulse_pyro.paper.taobao import run_taobao
 
-    found = run_taobao(
+    experiment = run_taobao(
         arguments.raw,
         out=arguments.out,
         law=arguments.law,
@@ -400,35 +408,54 @@ def _taobao(arguments: argparse.Namespace) -> int:
         epochs=arguments.epochs,
         seed=arguments.seed,
     )
-    steps = ", ".join(f"{step} {taken:.1f} s" for step, taken in found.seconds.items())
-    print(json.dumps(found.to_json()) if arguments.json else f"{found}\n{steps}")
+    if arguments.json:
+        _print_json(experiment.to_json())
+    else:
+        steps = [f"{step} {taken:.1f} s" for step, taken in experiment.seconds.items()]
+        print(f"{experiment}\n{', '.join(steps)}")
     print(f"written: {arguments.out / 'taobao'}.json, .svg", file=sys.stderr)
     return 0
 
 
-GONE = 141  # what shells say of a command whose reader has gone: 128 + SIGPIPE
+FAULT = 70  # what sysexits.h calls EX_SOFTWARE
+STOPPED = 130  # what shells say of a command that was interrupted: 128 + SIGINT
+READER_GONE = 141  # and of one whose reader has gone: 128 + SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command: 0 done, 1 a verdict is fail, 2 bad input, one sentence on stderr."""
+    """Run a command and return its exit code, see ``CODES``; an error is one sentence on stderr."""
+    debug = False
     try:
         try:
             arguments = parser().parse_args(argv)
+            debug = arguments.debug
             return VERBS[arguments.verb](arguments)
         finally:
             sys.stdout.flush()  # here, where a reader that has gone away can be dealt with
     except BrokenPipeError:  # "| head" has read enough; no word, and none from the interpreter
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return GONE
-    except PulseError as error:
-        print(f"pulse-pyro: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"pulse-pyro: {error.filename or ''}: {error.strerror or error}.", file=sys.stderr)
-        return 2
+        return READER_GONE
     except KeyboardInterrupt:
-        print("pulse-pyro: stopped; finished files are kept.", file=sys.stderr)
-        return 130
+        return _failed("stopped; finished files are kept.", STOPPED, debug)
+    except PulseError as error:
+        return _failed(str(error), 2, debug)
+    except OSError as error:
+        return _failed(f"{error.filename or ''}: {error.strerror or error}.", 2, debug)
+    except Exception as error:  # whatever it is, it should not have got here
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        hint = "" if debug else " and what the same command prints with --debug"
+        text = (
+            f"this is a fault of pulse-pyro, not of your input ({what}); please report it to the "
+            f"project's issue tracker, with the command{hint}."
+        )
+        return _failed(text, FAULT, debug)
+
+
+def _failed(text: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"pulse-pyro: {text}", file=sys.stderr)
+    return code
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -437,7 +464,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     start = clock.perf_counter()
     demo = run_demo(arguments.out, seed=arguments.seed)
     if arguments.json:
-        print(json.dumps(results(demo)))
+        _print_json(results(demo))
         return 0
     print(
         demo.diagnostics,
@@ -471,10 +498,11 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     )
     page = write_reproduction(results, arguments.out)
     if arguments.json:
-        print(*(json.dumps(result.to_json()) for result in results), sep="\n")
+        for result in results:  # one on each line
+            _print_json(result.to_json())
         return 0
     for result in results:
-        _print(result)
+        _print_experiment(result)
     print(f"{verdict_of(results)}\nPage: {page} ({clock.perf_counter() - start:.0f} s)")
     return 0
 
@@ -492,12 +520,11 @@ def _engine(arguments: argparse.Namespace) -> Engine:
 
 
 def _models(arguments: argparse.Namespace) -> int:
-    from pulse_pyro._core.as_json import records
     from pulse_pyro.laws.files import list_laws
 
     table = list_laws(arguments.folder)
     if arguments.json:
-        print(json.dumps(records(table)))
+        _print_json(records(table))
         return 0
     wide = max(len(name) for name in table.index)
     for name, row in table.iterrows():
@@ -526,28 +553,27 @@ def _new(arguments: argparse.Namespace) -> int:
 
         file = new_study(arguments.name)
     verb = "check" if law else "run"
-    print(
-        json.dumps({"written": str(file)})
-        if arguments.json
-        else f"written: {file}\nnext: pulse-pyro {verb} {file}"
-    )
+    if arguments.json:
+        _print_json({"written": str(file)})
+    else:
+        print(f"written: {file}\nnext: pulse-pyro {verb} {file}")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    found: LawCheck | StudyCheck
+    checked: LawCheck | StudyCheck
     if arguments.file.suffix == ".toml" or arguments.file.is_dir():
         columns = (arguments.unit, arguments.time, arguments.observed, arguments.missing)
         if arguments.data is not None or any(columns):
             raise SettingError("check: a study names its own data; --data is for a law's file.")
         from pulse_pyro.study.check import check_study
 
-        found = check_study(arguments.file)
+        checked = check_study(arguments.file)
     else:
         from pulse_pyro.laws.files import check_law
 
-        found = check_law(arguments.file, _archive(arguments))
-    print(json.dumps(found.to_json()) if arguments.json else found)
+        checked = check_law(arguments.file, _archive(arguments))
+    _print_result(checked, arguments)
     return 0
 
 
@@ -573,21 +599,21 @@ def _archive(arguments: argparse.Namespace) -> History | None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from pulse_pyro.study.plan import plan_study
+    from pulse_pyro.study.stages import plan_study
 
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    found = plan_study(arguments.study)
+    plan = plan_study(arguments.study)
     if arguments.json:
-        print(json.dumps(found.to_json()))
+        _print_json(plan.to_json())
     else:
-        print(found, "", found.table.to_string(index=False, float_format="{:.4g}".format), sep="\n")
+        print(plan, "", plan.table.to_string(index=False, float_format="{:.4g}".format), sep="\n")
     if arguments.out is not None:
         from pulse_pyro._core.files import write_whole
         from pulse_pyro.report import write_svg
 
-        write_whole(arguments.out / "plan.json", json.dumps(found.to_json(), indent=1))
-        write_svg(arguments.out / "plan.svg", found.plot(), found.verdict)
+        write_whole(arguments.out / "plan.json", to_json(plan.to_json()))
+        write_svg(arguments.out / "plan.svg", plan.plot(), plan.verdict)
         print(f"written: {arguments.out / 'plan'}.json, .svg", file=sys.stderr)
     return 0
 
@@ -597,51 +623,64 @@ def _stage(arguments: argparse.Namespace) -> int:
     from pulse_pyro.study.run import STUDY_VERBS
     from pulse_pyro.study.workspace import ARTEFACT, open_workspace
 
-    found = STUDY_VERBS[arguments.verb](arguments.study, arguments.out)
+    result = STUDY_VERBS[arguments.verb](arguments.study, arguments.out)
     folder = open_workspace(arguments.study, arguments.out).folder(arguments.verb)
     if arguments.json:
         print((folder / ARTEFACT[arguments.verb]).read_text(encoding="utf-8"))
     else:
-        print(found)
+        print(result)
         print(f"written: {folder}", file=sys.stderr)
-    return int(getattr(found, "verdict", "") == "fail")
+    return int(getattr(result, "verdict", "") == "fail")
 
 
 def _report(arguments: argparse.Namespace) -> int:
     from pulse_pyro.study.report import report_study
 
-    found = report_study(arguments.study, arguments.out)
-    print(json.dumps(found.to_json()) if arguments.json else found)
-    return int(found.verdict == "fail")
+    report = report_study(arguments.study, arguments.out)
+    _print_result(report, arguments)
+    return int(report.verdict == "fail")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from pulse_pyro.study.run import run_study
 
     start = clock.perf_counter()
-    found = run_study(
+    run = run_study(
         arguments.study,
         arguments.out,
         force=arguments.force,
         tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    print(
-        json.dumps(found.to_json())
-        if arguments.json
-        else f"{found.report} ({clock.perf_counter() - start:.1f} s)"
-    )
-    return int(found.report.verdict == "fail")
+    if arguments.json:
+        _print_json(run.to_json())
+    else:
+        print(f"{run.report} ({clock.perf_counter() - start:.1f} s)")
+    return int(run.report.verdict == "fail")
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-
     script = completion(arguments.shell)
-    said = json.dumps({"shell": arguments.shell, "script": script}) if arguments.json else script
-    print(said, end="" if said.endswith("\n") else "\n")
+    if arguments.json:
+        _print_json({"shell": arguments.shell, "script": script})
+    else:
+        print(script, end="")
     return 0
 
 
-def _print(result: Result) -> None:
+def _print_json(values: object) -> None:
+    print(to_json(values, indent=None))
+
+
+def _print_result(
+    result: LawCheck | StudyCheck | StudyReport, arguments: argparse.Namespace
+) -> None:
+    if arguments.json:
+        _print_json(result.to_json())
+    else:
+        print(result)
+
+
+def _print_experiment(result: Result) -> None:
     print(result)
     shown = result.table.fillna({"published": float("nan")})
     columns = {

@@ -15,7 +15,7 @@ from pulse_pyro.diagnostics import CHECKS, LAW_CHECKS
 from pulse_pyro.envs import ENVS, POLICIES
 from pulse_pyro.laws import LAWS
 from pulse_pyro.paper import DATASETS
-from pulse_pyro.report.registry import PLOTS, SECTIONS
+from pulse_pyro.report import PLOTS, SECTIONS
 from tests.helpers import linear_history
 from tests.study.helpers import write_study
 
@@ -114,9 +114,9 @@ FILES = {
         from pulse_pyro.envs import Agent
 
 
-        def toy_policy(seat):
-            s, phi = seat.world.s, seat.world.phi
-            found = seat.law(s).mean().reshape(*s.shape[:2], 1, -1)
+        def toy_policy(setup):
+            s, phi = setup.world.s, setup.world.phi
+            found = setup.law(s).mean().reshape(*s.shape[:2], 1, -1)
             return Agent("toy_policy", 0.0 * phi[..., :1] + found)
     """,
     "toy_env": """

@@ -8,7 +8,7 @@ from pulse_pyro.diagnostics import CHECKS, LAW_CHECKS
 from pulse_pyro.envs import ENVS, POLICIES
 from pulse_pyro.laws import LAWS
 from pulse_pyro.paper import DATASETS, EXPERIMENTS
-from pulse_pyro.report.registry import PLOTS, SECTIONS
+from pulse_pyro.report import PLOTS, SECTIONS
 
 REGISTRIES = {
     "LAWS": LAWS,

@@ -53,9 +53,12 @@ def records(table: DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def to_json(values: object) -> str:
-    """Return JSON that every reader knows: NaN becomes null, infinity the text inf."""
-    return json.dumps(_cleaned(values), indent=1, allow_nan=False)
+def to_json(values: object, indent: int | None = 1) -> str:
+    """Return JSON that every reader knows: NaN becomes null, infinity the text inf.
+
+    indent : None puts everything on one line.
+    """
+    return json.dumps(_cleaned(values), indent=indent, allow_nan=False)
 
 
 def _cleaned(values: object) -> object:

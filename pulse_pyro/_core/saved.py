@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pulse_pyro._core.errors import BundleError, nearest
 from pulse_pyro._core.packed import Packed
-from pulse_pyro._core.sealed import read_sealed, write_sealed
+from pulse_pyro._core.sealed import read_sealed, saved_as, write_sealed
 
 FORMAT = 3
 
@@ -67,7 +67,7 @@ def save(thing: object, path: str | Path) -> Path:
     try:
         packed: Packed = _function("pack", kind)(thing)
     except BundleError as cause:
-        raise BundleError(f"save: this {kind} cannot be saved: {cause}") from cause
+        raise BundleError(f"save: {type(thing).__name__} cannot be saved: {cause}") from cause
     about = {"format": FORMAT, "kind": kind, "thing": packed.manifest}
     return write_sealed(path, about, packed.arrays)
 
@@ -95,19 +95,20 @@ def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
     kind, form = manifest["kind"], manifest["format"]
     if form != FORMAT:
         raise BundleError(
-            f"load: {path} holds a saved {kind} of format {form}, but this version reads {FORMAT}; "
-            "save it again with this version."
+            f"load: {path} holds {saved_as(kind)} of format {form}, but this version reads "
+            f"{FORMAT}; save it again with this version."
         )
     if kind not in KINDS:
         raise BundleError(
-            f"load: {path} holds a saved {kind!r}, which this version does not know"
+            f"load: {path} holds a saved object of kind {kind!r}, which this version does not know"
             f"{nearest(kind, KINDS)}"
         )
     given = {"law": law, "features": features}
     extra = [n for n, thing in given.items() if thing is not None and n not in KINDS[kind].takes]
     if extra:
         raise BundleError(
-            f"load: {path} holds a saved {kind}, which needs no {extra[0]}; leave {extra[0]}= out."
+            f"load: {path} holds {saved_as(kind)}; {extra[0]}= is not needed to load it, leave it "
+            "out."
         )
     try:
         return _function("unpack", kind)(Packed(manifest["thing"], arrays), law, features)
@@ -115,8 +116,8 @@ def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
         raise BundleError(f"load: {path}: {cause}") from cause
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as cause:
         raise BundleError(
-            f"load: {path} does not hold what a saved {kind} should ({type(cause).__name__}: "
-            f"{cause}); save it again."
+            f"load: {path} should hold {saved_as(kind)}, but its content does not fit "
+            f"({type(cause).__name__}: {cause}); save it again."
         ) from cause
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import io
 import json
-import os
-import shutil
-import tempfile
-import time
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -20,31 +15,27 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Array
 from pulse_pyro._core.errors import BundleError
+from pulse_pyro._core.files import earlier_folder, whole_folder
 
 VERSIONS = ("pulse-pyro", "numpy", "torch", "pyro-ppl")
 HEAD = {"kind", "format", "arrays", "axes", "seal"}  # what every manifest has
-ASIDE = "saving"  # in the names of temporary folders
-ABANDONED = 3600.0  # seconds after which a temporary folder was left behind by a save that died
 
 
 def write_sealed(
     path: str | Path, manifest: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> Path:
-    """Write ``manifest.json`` and ``arrays.npz`` aside and rename them into place.
+    """Write ``manifest.json`` and ``arrays.npz`` to a folder, whole; see :func:`whole_folder`.
 
-    manifest : "kind", "format" and whatever else is plain. A crash leaves no half-written folder.
-    An earlier one of the same kind is replaced; any other is left alone. While it is replaced the
-    earlier one is kept as ``.name.old``, where it is found by :func:`read_sealed` should the
-    program be killed just then. Temporary folders of saves that died are removed.
+    manifest : "kind", "format" and whatever else is plain. An earlier folder of the same kind is
+    replaced, any other is left alone.
     """
     target, kind = Path(path), manifest["kind"]
-    old = _old(target)
-    for taken in (target, old):
-        if taken.exists() and _saved_kind(taken) != kind:
-            what = _saved_kind(taken)
+    for folder in (target, earlier_folder(target)):
+        if folder.exists() and _saved_kind(folder) != kind:
+            other = _saved_kind(folder)
             raise BundleError(
-                f"save: {taken} exists and is not a saved {kind}"
-                f"{f' but a saved {what}' if what else ''}; choose another path."
+                f"save: {folder} exists and is not {saved_as(kind)}"
+                f"{f' but {saved_as(other)}' if other else ''}; choose another path."
             )
     packed = io.BytesIO()
     axes = {name: _axes(value) for name, value in arrays.items()}
@@ -56,32 +47,9 @@ def write_sealed(
         "versions": {name: version(name) for name in VERSIONS},
     }
     body["seal"] = seal(body)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.{ASIDE}.", dir=target.parent))
-    gone = aside.with_name(aside.name + ".gone")
-    try:
-        (aside / "arrays.npz").write_bytes(packed.getvalue())
-        (aside / "manifest.json").write_text(json.dumps(body, indent=1))
-        aside.chmod(0o755)
-        for written in (aside / "arrays.npz", aside / "manifest.json", aside):
-            _sync(written)
-        try:
-            if target.exists():
-                if old.exists():  # of a save that was killed at its very end
-                    old.rename(gone)
-                target.rename(old)
-            aside.rename(target)
-        except BaseException:  # an interrupt, too
-            if not target.exists() and old.exists():
-                old.rename(target)
-            raise
-        _sync(target.parent)
-        if old.exists():
-            old.rename(aside)  # deleted under another name: half of it must not pass for it
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(gone, ignore_errors=True)
+    with whole_folder(target) as folder:
+        (folder / "arrays.npz").write_bytes(packed.getvalue())
+        (folder / "manifest.json").write_text(json.dumps(body, indent=1))
     return target
 
 
@@ -97,18 +65,20 @@ def read_sealed(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         packed = (path / "arrays.npz").read_bytes()
     except OSError as cause:
         raise BundleError(
-            f"load: {path} is nothing that was saved: {cause.strerror or cause}; it should be a "
+            f"load: {path} does not hold a saved object: {cause.strerror or cause}; it should be a "
             "folder with manifest.json and arrays.npz."
         ) from cause
     try:
         manifest = json.loads(text)
         sealed = manifest["seal"] == seal(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise BundleError(f"load: {path}/manifest.json is cut short or not ours.") from cause
+        raise BundleError(
+            f"load: {path}/manifest.json is incomplete, or was not written by save."
+        ) from cause
     if not sealed or not set(manifest) >= HEAD:
         raise BundleError(f"load: {path}/manifest.json was edited after saving; save it again.")
     if hashlib.sha256(packed).hexdigest() != manifest["arrays"]:
-        raise BundleError(f"load: {path}/arrays.npz is cut short or was edited after saving.")
+        raise BundleError(f"load: {path}/arrays.npz is incomplete or was edited after saving.")
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -117,6 +87,11 @@ def read_sealed(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         return manifest, arrays
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as cause:
         raise BundleError(f"load: {path}/arrays.npz cannot be read: {cause}.") from cause
+
+
+def saved_as(kind: str) -> str:
+    """Return a kind with its article, for messages: "a saved law", "saved diagnostics"."""
+    return f"saved {kind}" if kind.endswith("s") else f"a saved {kind}"
 
 
 def seal(manifest: Mapping[str, Any]) -> str:
@@ -131,13 +106,10 @@ def _axes(array: Array) -> list[int]:
     return [int(axis) for axis in np.argsort(steps, kind="stable")]
 
 
-def _old(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
-
-
 def _kept(path: Path) -> Path:
     """The folder, or the earlier one that a killed save has left aside."""
-    return path if path.exists() or not _old(path).exists() else _old(path)
+    old = earlier_folder(path)
+    return path if path.exists() or not old.exists() else old
 
 
 def _saved_kind(path: Path) -> str:
@@ -148,25 +120,3 @@ def _saved_kind(path: Path) -> str:
         return ""
     ours = isinstance(manifest, dict) and set(manifest) >= HEAD
     return str(manifest["kind"]) if ours else ""
-
-
-def _sync(path: Path) -> None:
-    """Have the system write a file, or the names in a folder, to the disk now."""
-    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):  # where folders cannot be opened
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sweep(target: Path) -> None:
-    """Remove temporary folders that killed saves to the same place have left, not fresh ones."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.{ASIDE}.*"):
-        try:
-            abandoned = time.time() - left.stat().st_mtime > ABANDONED
-        except OSError:  # its own save has just ended
-            continue
-        if abandoned:
-            shutil.rmtree(left, ignore_errors=True)

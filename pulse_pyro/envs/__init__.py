@@ -10,14 +10,14 @@ ENVS = {
     "nonlinear_w_times_action": "pulse_pyro.envs.arma:nonlinear_w_times_action",
     "latent_ar": "pulse_pyro.envs.latent_world:latent_ar",
 }
-# name -> function(Seat) -> Agent, or None where it cannot play: what a study plays, in this order
+# name -> function(PolicySetup) -> Agent, or None where it cannot play: what a study plays, in order
 POLICIES = {
-    "pulse": "pulse_pyro.envs.seats:seat_pulse",
-    "pulse_calibrated": "pulse_pyro.envs.seats:seat_pulse_calibrated",
-    "pulse_adaptive": "pulse_pyro.envs.seats:seat_pulse_adaptive",
-    "oful": "pulse_pyro.envs.seats:seat_oful",
-    "oful_lags": "pulse_pyro.envs.seats:seat_oful_lags",
-    "oful_full": "pulse_pyro.envs.seats:seat_oful_full",
+    "pulse": "pulse_pyro.envs.policy_setup:make_pulse",
+    "pulse_calibrated": "pulse_pyro.envs.policy_setup:make_pulse_calibrated",
+    "pulse_adaptive": "pulse_pyro.envs.policy_setup:make_pulse_adaptive",
+    "oful": "pulse_pyro.envs.policy_setup:make_oful",
+    "oful_lags": "pulse_pyro.envs.policy_setup:make_oful_lags",
+    "oful_full": "pulse_pyro.envs.policy_setup:make_oful_full",
 }
 _HOMES = {
     "world": "World Environment environment",
@@ -30,7 +30,7 @@ _HOMES = {
     "simulation": "Agent Fixed Run simulate cond_oracle",
     "latent_world": "LatentArWorld latent_ar",
     "agents": "pulse pulse_adaptive pulse_refit post_serving oful oful_lags oful_paper oful_full",
-    "seats": "Seat",
+    "policy_setup": "PolicySetup",
     "baselines": "clbbf_agent clbbf_paper_agent clbbf_warm_agent larl_agent kalman_agent",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

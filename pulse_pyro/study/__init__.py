@@ -6,12 +6,8 @@ _HOMES = {
     "file": "read_study",
     "new": "new_study",
     "check": "StudyCheck check_study",
-    "fit": "fit_study",
-    "diagnose": "diagnose_study",
-    "calibrate": "calibrate_study",
-    "simulate": "simulate_study",
+    "stages": "fit_study diagnose_study calibrate_study simulate_study plan_study",
     "report": "StudyReport report_study",
     "run": "StudyRun run_study",
-    "plan": "plan_study",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -12,11 +12,9 @@ from pulse_pyro._core.as_json import records
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._pyro.inference import Inference, choose_engine
 from pulse_pyro.bands.dependence import FEWEST
-from pulse_pyro.base import Check, Checks, ModelCard, Verdict
+from pulse_pyro.base import Check, Checks, Fittable, ModelCard, Verdict
 from pulse_pyro.calibration.targets import MissingTargets, find_targets
 from pulse_pyro.data.history import Rows
-from pulse_pyro.laws.filtering import StateSpace
-from pulse_pyro.laws.law import Law
 from pulse_pyro.study.workspace import Workspace, lacks, open_workspace, wanted
 
 if TYPE_CHECKING:
@@ -83,10 +81,10 @@ def check_workspace(work: Workspace) -> StudyCheck:
     """Look at a study whose file has been read."""
     study = work.study
     _suits(work.law, study.inference)
-    own, held_out = work.parts
+    archive, held_out = work.parts
     checks = [_units(work)]
-    card = work.law.check(own)
-    rows = own.rows(work.law.summary)
+    card = work.law.check(archive)
+    rows = archive.rows(work.law.summary)
     checks.append(_rows(rows))
     if study.feature_section is not None:
         checks += _features(work, held_out.rows(work.law.summary))
@@ -104,26 +102,28 @@ def check_workspace(work: Workspace) -> StudyCheck:
     return StudyCheck(study.path, Checks(checks), card, tuple(wanted(work)))
 
 
-def _suits(law: Law | StateSpace, how: Inference | None) -> None:
+def _suits(law: Fittable, how: Inference | None) -> None:
     """Refuse an engine before the archive is read: the fit would refuse it, but later."""
+    if not hasattr(law, "engines"):  # not part of the contract: the fit is left to say it
+        return
     try:
-        choose_engine(how, law.engines, law.name, law.engine_reason)
+        choose_engine(how, law.engines, law.name, getattr(law, "engine_reason", ""))
     except ModelError as refusal:
         raise ModelError(f"check: [inference] {refusal}") from refusal
 
 
 def _units(work: Workspace) -> Check:
-    own, held_out = work.parts
+    archive, held_out = work.parts
     fewest = FEWEST if work.study.feature_section is not None else 1
     if len(held_out.units) < fewest:
         raise DataError(
             f"check: {len(held_out.units)} of {len(work.history.units)} units are held out, the "
             f"calibration needs {fewest} or more; bring more units, or lower [calibration] fit."
         )
-    text = f"{len(own.units)} to fit on, {len(held_out.units)} held out."
-    if own.clusters != own.units:
+    text = f"{len(archive.units)} to fit on, {len(held_out.units)} held out."
+    if archive.clusters != archive.units:
         text = (
-            f"{len(own.clusters)} clusters to fit on, {len(held_out.clusters)} held out; "
+            f"{len(archive.clusters)} clusters to fit on, {len(held_out.clusters)} held out; "
             f"{len(work.history.units)} units in all."
         )
     return Check("units", "pass", float(len(held_out.units)), float(fewest), text)

@@ -10,24 +10,16 @@ from pulse_pyro._core.as_json import records, to_json
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.files import write_whole
 from pulse_pyro._core.progress import bar
-from pulse_pyro._core.saved import save
+from pulse_pyro._core.saved import load
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.diagnostics import Diagnostics
-from pulse_pyro.envs.agents import oful, oful_full, oful_lags, pulse
 from pulse_pyro.envs.arma import w_times_action
-from pulse_pyro.envs.simulation import Run, cond_oracle, simulate
-from pulse_pyro.envs.world import Environment
-from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.report import beyond_domain, in_domain, radius_parts
-from pulse_pyro.study.calibrate import make_calibrate
-from pulse_pyro.study.diagnose import make_diagnose
-from pulse_pyro.study.fit import make_fit
-from pulse_pyro.study.report import make_report
-from pulse_pyro.study.simulate import make_simulate
-from pulse_pyro.study.workspace import open_workspace
-from pulse_pyro.study.world import Played, calibrated_agent
+from pulse_pyro.envs.simulation import Run
+from pulse_pyro.report import beyond_domain, in_domain
+from pulse_pyro.study.run import run_stages
+from pulse_pyro.study.workspace import SAVED, open_workspace
+from pulse_pyro.study.worlds import KnownWorld
 
 MARKER = ".pulse-pyro-demo"  # tells an earlier demo's folder from anybody else's
 THETA_BOUND = 1.1  # >= ||(.1, .1, .1, 1)||, as a user must state it
@@ -62,48 +54,8 @@ reward_sd = {reward_sd!r}
 context_sd = {context_sd!r}   # what W leaves open given S, by the calibration
 theta_bound = {theta_bound!r}
 horizon = {horizon}
+agents = ["pulse", "pulse_calibrated", "oful", "oful_lags", "oful_full"]
 """
-AGENTS = (  # what each is, for the reader of the page
-    "pulse uses the constant radius 2 of the published runs, pulse_calibrated the corrected one "
-    "with the errors calibrated above; oful leaves W out, oful_lags uses the raw lags of S; "
-    "oful_full knows W but must learn theta, cond_oracle knows theta but not W."
-)
-
-
-@dataclass(frozen=True, eq=False)
-class KnownWorld:
-    """An environment whose W, theta* and noise are known: what the policies miss can be told."""
-
-    name: str
-    environment: Environment
-    runs: int
-
-    def play(
-        self, law: PosteriorLaw, calibration: Calibration, stakes: Stakes, *, seed: int
-    ) -> Played:
-        """Play all runs at once, each on contexts of its own."""
-        world = self.environment.world(self.runs, stakes.horizon, rng=stream(seed, "online"))
-        cautious = calibrated_agent(world, law, calibration, stakes, seed=seed)
-        run = simulate(
-            world,
-            [
-                pulse(world, law, seed=seed),
-                cautious,
-                oful(world),
-                oful_lags(world, law.summary),
-                oful_full(world),
-                cond_oracle(world),
-            ],
-        )
-        inside = float(calibration.inside_at(world.s)[:, world.lead :].mean())
-        text = (
-            f"The world {self.name}, which also made the archive: new contexts S, with W, theta* "
-            f"and the noise of rewards as they truly are, {self.runs} runs of {stakes.horizon:,} "
-            "rounds. Policies are told none of it but what [policy] states. Regret is measured "
-            "against the truth itself; a study of real data has no such world, and plays in one "
-            "made up from its archive."
-        )
-        return Played(run, radius_parts(cautious, run), 1.0 - inside, text, AGENTS)
 
 
 @dataclass(frozen=True)
@@ -122,10 +74,11 @@ class Demo:
 
 
 def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
-    """Write study.toml and archive.csv, run the stages, write law/, report.html, results.json.
+    """Write study.toml and archive.csv, run the study in its world, write results.json.
 
-    What W leaves open given S is read off the calibration and then stated in [policy], as a user
-    would; ||theta*|| <= 1.1 and the noise of rewards are taken as known.
+    The folder is also the study's results folder, report.html included. What W leaves open given S
+    is read off the calibration and then stated in [policy], as a user would; ||theta*|| <= 1.1 and
+    the noise of rewards are taken as known. Every stage is made again, up to date or not.
     """
     out = Path(folder)
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
@@ -133,6 +86,7 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
             f"demo: {out} holds files of something else; name a new folder with --out."
         )
     environment = w_times_action()
+    world = KnownWorld("w_times_action", environment, RUNS)
     steps = bar(total=6, label="demo")
     archive = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
     write_whole(out / MARKER, "written by pulse-pyro demo\n")
@@ -140,13 +94,9 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     path, text = out / "study.toml", STUDY.format(seed=seed)
     write_whole(path, text)
     steps.update()
-    work = open_workspace(path, out)
-    save(make_fit(work), out / "law")
-    steps.update()
-    diagnostics = make_diagnose(work)
-    steps.update()
-    calibration = make_calibrate(work)
-    steps.update()
+    work = open_workspace(path, out, world=world)
+    run_stages(work, ("fit", "diagnose", "calibrate"), force=True, tell=lambda _: steps.update())
+    calibration = work.calibration
     policy = POLICY.format(
         reward_sd=environment.reward_sd,
         context_sd=THETA_BOUND * math.sqrt(2.0) * float(calibration.noise_sd[0][0]),  # W and W*a
@@ -154,13 +104,14 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
         horizon=HORIZON,
     )
     write_whole(path, text + policy)
-    work = open_workspace(path, out, world=KnownWorld("w_times_action", environment, RUNS))
-    run = make_simulate(work)
-    steps.update()
-    demo = Demo(diagnostics, calibration, run, make_report(work).path)
-    write_whole(out / "results.json", to_json(results(demo)))
-    steps.update()
+    work = open_workspace(path, out, world=world)
+    run_stages(work, ("simulate", "report"), force=True, tell=lambda _: steps.update())
     steps.close()
+    diagnostics, run = (
+        load(work.folder(stage) / SAVED[stage]) for stage in ("diagnose", "simulate")
+    )
+    demo = Demo(diagnostics, calibration, run, out / "report.html")
+    write_whole(out / "results.json", to_json(results(demo)))
     return demo
 
 

@@ -16,7 +16,7 @@ from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import ENGINES, Inference
 from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.band import BandMethod, Noise
-from pulse_pyro.base import Column
+from pulse_pyro.base import Column, Fittable
 from pulse_pyro.calibration.recipe import Mode, Recipe
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
@@ -26,8 +26,6 @@ from pulse_pyro.envs import POLICIES
 from pulse_pyro.features import Features, features_from_file, terms
 from pulse_pyro.laws import LAWS
 from pulse_pyro.laws.files import law_from_file
-from pulse_pyro.laws.filtering import StateSpace
-from pulse_pyro.laws.law import Law
 from pulse_pyro.radius import noise_scale
 
 # One table of a settings file, read key by key: unknown, missing and ill-typed keys are named.
@@ -36,17 +34,17 @@ from pulse_pyro.radius import noise_scale
 class Table:
     """Values of one section, and what the section may hold.
 
-    where : for messages, e.g. "study.toml [data]". known : key -> what a value looks like, shown
-    where the key is missing.
+    where : for messages, e.g. "study.toml [data]". examples : every key the section may have ->
+    what its value looks like, shown where the key is missing.
     """
 
-    def __init__(self, values: Any, where: str, known: Mapping[str, str]) -> None:
+    def __init__(self, values: Any, where: str, examples: Mapping[str, str]) -> None:
         if not isinstance(values, dict):
             raise SettingError(f"{where} must be a section of keys, but got {values!r}.")
-        self.values, self.where, self.known = values, where, known
+        self.values, self.where, self.examples = values, where, examples
         for key in values:
-            if key not in known:
-                raise SettingError(f"{where} has no key {key!r}{nearest(key, known)}")
+            if key not in examples:
+                raise SettingError(f"{where} has no key {key!r}{nearest(key, examples)}")
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -54,7 +52,7 @@ class Table:
     def need(self, key: str) -> Any:
         """Return a value that must be there."""
         if key not in self.values:
-            raise SettingError(f"{self.where} needs {key!r}; add {key} = {self.known[key]}.")
+            raise SettingError(f"{self.where} needs {key!r}; add {key} = {self.examples[key]}.")
         return self.values[key]
 
     def text(self, key: str) -> str:
@@ -103,20 +101,20 @@ class Table:
         """Return a path that exists, relative ones beginning at ``folder``."""
         path = folder / self.text(key)
         if not path.is_file():
-            there = [str(p.relative_to(folder)) for p in sorted(folder.glob(f"*{path.suffix}"))]
+            present = [str(p.relative_to(folder)) for p in sorted(folder.glob(f"*{path.suffix}"))]
             raise SettingError(
-                f"{self.where} {key}: there is no file {path}{nearest(self.text(key), there)}"
+                f"{self.where} {key}: there is no file {path}{nearest(self.text(key), present)}"
             )
         return path
 
     def one_of(self, keys: tuple[str, ...]) -> str:
         """Return the single key that is there of several that exclude each other."""
-        found = [key for key in keys if key in self.values]
-        if len(found) != 1:
-            ways = " or ".join(f"{key} = {self.known[key]}" for key in keys)
-            got = f"{' and '.join(found)} are given together" if found else "none is given"
-            raise SettingError(f"{self.where} needs one of {ways}; {got}.")
-        return found[0]
+        present = [key for key in keys if key in self.values]
+        if len(present) != 1:
+            choices = " or ".join(f"{key} = {self.examples[key]}" for key in keys)
+            got = f"{' and '.join(present)} are given together" if present else "none is given"
+            raise SettingError(f"{self.where} needs one of {choices}; {got}.")
+        return present[0]
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -128,7 +126,7 @@ class Table:
 
     def _wrong(self, key: str, value: object) -> SettingError:
         return SettingError(
-            f"{self.where} {key} should look like {self.known[key]}, but got {value!r}."
+            f"{self.where} {key} should look like {self.examples[key]}, but got {value!r}."
         )
 
 
@@ -251,7 +249,7 @@ class Study:
         with given.blamed():
             return {name: _column(name, given) for name in given.values}
 
-    def law(self) -> Law | StateSpace:
+    def law(self) -> Fittable:
         """Return the law, not yet fitted; lags or window replace the summary of a law's file."""
         table = self.law_section
         summary: Lags | Window | None = None
@@ -266,8 +264,8 @@ class Study:
         if summary is None:
             table.one_of(("lags", "window"))
         with table.blamed():
-            made: Law | StateSpace = named(LAWS, name)(summary)
-        return made
+            law_by_name: Fittable = named(LAWS, name)(summary)
+        return law_by_name
 
     def features(self) -> Features:
         """Return Phi, from terms or from a file."""
@@ -291,17 +289,17 @@ class Study:
         for first, second in (("reward_low", "reward_high"), ("reward_sd", "context_sd")):
             for key in (first, second) if first in table or second in table else ():
                 table.number(key)  # one without the other is refused
-        way = table.one_of(("sigma", "reward_low", "reward_sd"))
-        table.number(way)
+        given = table.one_of(("sigma", "reward_low", "reward_sd"))
+        table.number(given)
         horizon, size = table.whole("horizon"), table.number("theta_bound")
         ridge, delta = table.number("ridge", 1.0), table.number("delta", 0.05)
         with table.blamed():
-            if way == "reward_low":
+            if given == "reward_low":
                 low, high = table.values["reward_low"], table.values["reward_high"]
                 sigma = noise_scale(low=low, high=high)
-            elif way == "reward_sd":
-                own, context = table.values["reward_sd"], table.values["context_sd"]
-                sigma = noise_scale(reward_sd=own, context_sd=context)
+            elif given == "reward_sd":
+                reward_sd, context_sd = table.values["reward_sd"], table.values["context_sd"]
+                sigma = noise_scale(reward_sd=reward_sd, context_sd=context_sd)
             else:
                 sigma = table.values["sigma"]
             return Stakes(horizon, sigma, size, ridge, delta)
@@ -339,44 +337,44 @@ def read_study(path: str | Path) -> Study:
         there = sorted(other.name for other in file.parent.glob("*.toml"))
         raise SettingError(f"study: there is no file {file}{nearest(file.name, there)}")
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        sections = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise SettingError(f"{file} is not valid TOML: {cause}.") from cause
     name = file.name
-    top = Table(found, name, {"seed": "0"} | {key: f"[{key}]" for key in KEYS})
+    top = Table(sections, name, {"seed": "0"} | {key: f"[{key}]" for key in KEYS})
     tables = {
-        key: Table(found[key], f"{name} [{key}]", known)
-        for key, known in KEYS.items()
-        if key in found
+        key: Table(sections[key], f"{name} [{key}]", examples)
+        for key, examples in KEYS.items()
+        if key in sections
     }
     for key in ("data", "law"):
         if key not in tables:
-            known = ", ".join(f"{k} = {v}" for k, v in KEYS[key].items())
-            raise SettingError(f"{name} has no section [{key}]; add it, with {known}.")
+            keys = ", ".join(f"{k} = {v}" for k, v in KEYS[key].items())
+            raise SettingError(f"{name} has no section [{key}]; add it, with {keys}.")
     study = Study(
-        file,
-        top.whole("seed") if "seed" in top else 0,
-        _recipe(tables),
-        tables["data"],
-        tables["law"],
-        tables.get("features"),
-        tables.get("policy"),
+        path=file,
+        seed=top.whole("seed") if "seed" in top else 0,
+        recipe=_recipe(tables),
+        data=tables["data"],
+        law_section=tables["law"],
+        feature_section=tables.get("features"),
+        policy=tables.get("policy"),
     )
-    _ask_all(study)
+    _check_at_once(study)
     return study
 
 
-def _ask_all(study: Study) -> None:
-    """Ask for everything that costs nothing: a slip on the last line shows before the first fit."""
+def _check_at_once(study: Study) -> None:
+    """Read everything that costs nothing: a slip on the last line shows before the first fit."""
     data = study.data
-    asked = {"unit": (data.text("unit"),), "time": (data.text("time"),)} | {
+    named_columns = {"unit": (data.text("unit"),), "time": (data.text("time"),)} | {
         key: data.texts(key) for key in ("observed", "missing")
     }
     cluster = study.cluster()
     if isinstance(cluster, str):
-        asked["cluster"] = (cluster,)
+        named_columns["cluster"] = (cluster,)
     columns = column_names(data.file("file", study.path.parent))
-    for key, names in asked.items():
+    for key, names in named_columns.items():
         for name in names:
             if name not in columns:
                 hint = nearest(name, columns)
@@ -395,7 +393,7 @@ def _column(name: str, kinds: Table) -> Column:
     """Return what one line of kinds declares."""
     given = kinds.values[name]
     if not isinstance(given, str | dict) or not given:
-        raise SettingError(f"{name} should look like {kinds.known[name]}, but got {given!r}.")
+        raise SettingError(f"{name} should look like {kinds.examples[name]}, but got {given!r}.")
     column = declare(name, "S", given) if isinstance(given, str) else _declared(name, given)
     if column.kind == "ordinal" and not column.levels:
         raise SettingError(
@@ -434,12 +432,12 @@ def _recipe(tables: dict[str, Table]) -> Recipe:
 
 def _inference(table: Table) -> Inference:
     engine = ENGINES[table.choice("kind", tuple(ENGINES))]
-    own = [field.name for field in fields(engine)]
+    settings = [field.name for field in fields(engine)]
     given = {key: table.need(key) for key in table.values if key != "kind"}
     for key in given:
-        if key not in own:
+        if key not in settings:
             raise SettingError(
-                f"{table.where} {key} is not for {engine.__name__.lower()}{nearest(key, own)}"
+                f"{table.where} {key} is not for {engine.__name__.lower()}{nearest(key, settings)}"
             )
     with table.blamed():
         return engine(**given)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from pulse_pyro._core.errors import SettingError
+from pulse_pyro._core.files import whole_folder
 from pulse_pyro._core.seeds import stream
 
 PEOPLE, DAYS = 120, 30
@@ -117,15 +116,9 @@ def new_study(folder: str | Path) -> Path:
         "archive.csv": _archive(),
         "README.md": README.format(**about),
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
+    with whole_folder(target) as aside:
         for name, text in texts.items():
             (aside / name).write_text(text, encoding="utf-8")
-        aside.chmod(0o755)
-        aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return target / "study.toml"
 
 

@@ -10,8 +10,14 @@ from typing import Any
 
 from pulse_pyro._core.errors import BundleError
 from pulse_pyro.base import Verdict, worst_verdict
-from pulse_pyro.report import Section, beyond_domain, in_domain, provenance_sections, write_report
-from pulse_pyro.study.plain import sections_from_plain
+from pulse_pyro.report import (
+    Section,
+    beyond_domain,
+    in_domain,
+    provenance_sections,
+    sections_from_plain,
+    write_report,
+)
 from pulse_pyro.study.workspace import (
     ARTEFACT,
     Record,
@@ -83,7 +89,7 @@ def make_report(work: Workspace) -> StudyReport:
     stages = wanted(work)
     _one_law(work, stages)
     above = {stage: require(work, stage, "report") for stage in stages}
-    found = read_report(work)
+    report = read_report(work)
     sections: list[Section] = []
     for stage in stages:
         sections += sections_from_plain(read_json(work.folder(stage) / "sections.json"))
@@ -91,11 +97,11 @@ def make_report(work: Workspace) -> StudyReport:
     law_ids = {stage: record.law_id for stage, record in above.items()}
     sections += provenance_sections(law_ids, seed=study.seed, hashes=_hashes(work, above))
     title = f"PULSE-UCB study: {title_of(study.path)}"
-    write_report(found.path, title, found.text, sections)
-    files = {found.path.name: digest(found.path.read_bytes())}
+    write_report(report.path, title, report.text, sections)
+    files = {report.path.name: digest(report.path.read_bytes())}
     inputs = inputs_of(work, "report", above)
-    write_record(work.record("report"), Record("report", found.law_id, inputs, files))
-    return found
+    write_record(work.record("report"), Record("report", report.law_id, inputs, files))
+    return report
 
 
 def read_report(work: Workspace) -> StudyReport:
@@ -138,7 +144,7 @@ def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
     }
     for stage, record in above.items():
         wrote = record.files.items()  # sections are on the page itself
-        out |= {f"{stage}/{name}": found for name, found in wrote if name != "sections.json"}
+        out |= {f"{stage}/{name}": sha for name, sha in wrote if name != "sections.json"}
     return out
 
 
@@ -152,8 +158,8 @@ SHOWN = {
 
 def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
     names = {"diagnose": "the law on held-out units", "calibrate": "the bound on its error"}
-    said = [f"{names[s]}: {about[s]['verdict']}" for s in names if s in about]
-    out = f"{worst.capitalize()} ({'; '.join(said)})."
+    verdicts = [f"{names[s]}: {about[s]['verdict']}" for s in names if s in about]
+    out = f"{worst.capitalize()} ({'; '.join(verdicts)})."
     bad = [
         check["name"]
         for stage in names
@@ -183,11 +189,11 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
         run = about["simulate"]
         rows = {row["agent"]: row for row in run["table"]}
         shown = [f"{words} {_regret(rows[name])}" for name, words in SHOWN.items() if name in rows]
-        known = run["truth_id"] is None
-        where = "in a known world" if known else "on real contexts with made-up rewards"
+        known_world = run["truth_id"] is None
+        where = "in a known world" if known_world else "on real contexts with made-up rewards"
         out += (
             f" Played {where}, {run['rounds']:,} rounds: regret against the best policy that sees "
-            f"only S, {', '.join(shown)}{'' if known else '; no forecast'}."
+            f"only S, {', '.join(shown)}{'' if known_world else '; no forecast'}."
         )
     return out
 

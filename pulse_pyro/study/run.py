@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulse_pyro.study.calibrate import calibrate_study, make_calibrate
 from pulse_pyro.study.check import check_workspace
-from pulse_pyro.study.diagnose import diagnose_study, make_diagnose
-from pulse_pyro.study.fit import fit_study, make_fit
 from pulse_pyro.study.report import StudyReport, make_report, read_report
-from pulse_pyro.study.simulate import make_simulate, simulate_study
+from pulse_pyro.study.stages import (
+    calibrate_study,
+    diagnose_study,
+    fit_study,
+    make_calibrate,
+    make_diagnose,
+    make_fit,
+    make_simulate,
+    simulate_study,
+)
 from pulse_pyro.study.workspace import (
     ABSENT,
     STAGES,
@@ -98,8 +104,20 @@ def run_study(
     work = open_workspace(path, out)
     if force or stage_status(work, "fit").why:
         check_workspace(work)  # a slip in a later section shows before the fit, not after it
+    steps = run_stages(work, force=force, tell=tell)
+    return StudyRun(steps, read_report(work))
+
+
+def run_stages(
+    work: Workspace,
+    stages: Sequence[str] = STAGES,
+    *,
+    force: bool = False,
+    tell: Callable[[str], object] = lambda line: None,
+) -> tuple[Step, ...]:
+    """Make the stages that are not up to date, in order; see :func:`run_study`."""
     steps: list[Step] = []
-    for stage in STAGES:
+    for stage in stages:
         started = time.perf_counter()
         missing, why = lacks(work, stage), stage_status(work, stage).why
         if missing:
@@ -108,8 +126,8 @@ def run_study(
             step = Step(stage, "up to date", "", 0.0)
         else:
             MAKE[stage](work)
-            again = ("made", "") if why == ABSENT else ("made again", why or "asked for")
-            step = Step(stage, *again, time.perf_counter() - started)
+            done, reason = ("made", "") if why == ABSENT else ("made again", why or "forced")
+            step = Step(stage, done, reason, time.perf_counter() - started)
         steps.append(step)
         tell(str(step))
-    return StudyRun(tuple(steps), read_report(work))
+    return tuple(steps)

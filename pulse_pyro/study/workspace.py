@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,18 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pulse_pyro._core.errors import BundleError, SettingError
-from pulse_pyro._core.files import write_whole
+from pulse_pyro._core.files import earlier_folder, whole_folder, write_whole
 from pulse_pyro._core.saved import load
 from pulse_pyro._core.sealed import VERSIONS, seal
+from pulse_pyro.base import Fittable
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.leaks import refuse_duplicate_units
 from pulse_pyro.features import Features
-from pulse_pyro.laws.filtering import StateSpace
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.laws.law import Law
 from pulse_pyro.study.file import Study, Table, read_study
-from pulse_pyro.study.world import StudyWorld
+from pulse_pyro.study.worlds import StudyWorld
 
 # What a stage leaves behind: files and a sealed record of what they were made from.
 
@@ -70,7 +67,7 @@ def write_stage(
     texts: Mapping[str, str],
     also: Callable[[Path], object] | None = None,
 ) -> Record:
-    """Write a stage's files aside, then rename the folder into place; the earlier one goes.
+    """Write a stage's folder, whole, in place of the earlier one; see :func:`whole_folder`.
 
     Parameters
     ----------
@@ -80,14 +77,13 @@ def write_stage(
     Killed in between, the stage is either the earlier one, the new one, or not there and is made
     again: never half of it.
     """
-    if folder.exists() and not (folder / RECORD).is_file():
-        raise BundleError(
-            f"{stage}: {folder} exists and is not an earlier result of {stage}; move it away or "
-            "name another folder with --out."
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    for taken in (folder, earlier_folder(folder)):
+        if taken.exists() and not (taken / RECORD).is_file():
+            raise BundleError(
+                f"{stage}: {taken} exists and is not an earlier result of {stage}; move it away or "
+                "name another folder with --out."
+            )
+    with whole_folder(folder) as aside:
         for name, text in texts.items():
             (aside / name).write_text(text, encoding="utf-8")
         if also is not None:
@@ -99,19 +95,6 @@ def write_stage(
         }
         record = Record(stage, law_id, dict(inputs), files)
         (aside / RECORD).write_text(_sealed(record), encoding="utf-8")
-        aside.chmod(0o755)
-        gone = aside.with_name(aside.name + ".gone")
-        if folder.exists():
-            folder.rename(gone)
-        try:
-            aside.rename(folder)
-        except BaseException:  # an interrupt, too
-            if gone.exists():
-                gone.rename(folder)
-            raise
-        shutil.rmtree(gone, ignore_errors=True)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return record
 
 
@@ -129,13 +112,13 @@ def read_record(file: Path) -> Record:
         now = {name: digest((file.parent / name).read_bytes()) for name in record.files}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise BundleError(
-            f"{file.parent} is cut short or not ours; run the stage again."
+            f"{file.parent} is incomplete, or was not written by pulse-pyro; run the stage again."
         ) from cause
-    changed = [name for name, found in record.files.items() if now[name] != found]
+    changed = [name for name, sha in record.files.items() if now[name] != sha]
     if changed or not whole:
         name = changed[0] if changed else file.name
         raise BundleError(
-            f"{file.parent / name} is cut short or was edited after it was written; run the stage "
+            f"{file.parent / name} is incomplete or was edited after it was written; run the stage "
             "again."
         )
     return record
@@ -188,9 +171,9 @@ class Workspace:
     @cached_property
     def history(self) -> History:
         """The archive; a unit that stands in it twice is refused: it would judge its own fit."""
-        found = self.study.history()
-        refuse_duplicate_units(found, self.study.data.where)
-        return found
+        history = self.study.history()
+        refuse_duplicate_units(history, self.study.data.where)
+        return history
 
     @cached_property
     def parts(self) -> tuple[History, History]:
@@ -198,7 +181,7 @@ class Workspace:
         return self.history.split(self.study.recipe.fit, seed=self.study.seed)
 
     @cached_property
-    def law(self) -> Law | StateSpace:
+    def law(self) -> Fittable:
         """The law, not fitted."""
         return self.study.law()
 
@@ -210,19 +193,20 @@ class Workspace:
     @cached_property
     def fitted(self) -> PosteriorLaw:
         """The law the stage fit has saved."""
-        found = load(self.folder("fit") / "law", law=self.law)
-        if not isinstance(found, PosteriorLaw):
-            raise BundleError(f"fit: {self.folder('fit') / 'law'} holds no law but {found!r}.")
-        return found
+        path = self.folder("fit") / SAVED["fit"]
+        law = load(path, law=self.law)
+        if not isinstance(law, PosteriorLaw):
+            raise BundleError(f"fit: {path} holds no law but {law!r}.")
+        return law
 
     @cached_property
     def calibration(self) -> Calibration:
         """The bound on the law's error that the stage calibrate has saved."""
-        path = self.folder("calibrate") / "calibration"
-        found = load(path, law=self.fitted, features=self.features)
-        if not isinstance(found, Calibration):
-            raise BundleError(f"calibrate: {path} holds no calibration but {found!r}.")
-        return found
+        path = self.folder("calibrate") / SAVED["calibrate"]
+        calibration = load(path, law=self.fitted, features=self.features)
+        if not isinstance(calibration, Calibration):
+            raise BundleError(f"calibrate: {path} holds no calibration but {calibration!r}.")
+        return calibration
 
 
 def open_workspace(
@@ -266,6 +250,7 @@ ARTEFACT = {
     "calibrate": "calibration.json",
     "simulate": "run.json",
 }
+SAVED = {"fit": "law", "diagnose": "diagnostics", "calibrate": "calibration", "simulate": "run"}
 SECTIONS = {"calibrate": ("features",), "simulate": ("features", "policy")}
 FILES = {"data": "the archive's file", "law": "the law's file", "features": "the features' file"}
 READS = {  # files a stage reads, and what it does meanwhile
@@ -307,8 +292,11 @@ def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[
     if stage == "report":
         made = {name: record.fingerprint for name, record in above.items()}
         wrote = {f"files of {n}": digest(json.dumps(dict(r.files))) for n, r in above.items()}
-        own = {"name of the study": title_of(study.path), "the study's file": work.opened["study"]}
-        return made | wrote | own
+        itself = {
+            "name of the study": title_of(study.path),
+            "the study's file": work.opened["study"],
+        }
+        return made | wrote | itself
     if stage == "fit":
         return {
             "[data]": _values(study.data, without="file"),

@@ -2,10 +2,12 @@
 
 import json
 
+import pandas as pd
 import pytest
 
+from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.registry import named
-from pulse_pyro.cli import main
+from pulse_pyro.cli import VERBS, main
 from pulse_pyro.paper import EXPERIMENTS
 
 
@@ -70,3 +72,43 @@ def test_bad_numbers_are_one_sentence(argument, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("pulse-pyro: ")
     assert "Traceback" not in error
+
+
+def raising(monkeypatch, error):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setitem(VERBS, "models", fail)
+
+
+def test_a_fault_of_ours_is_one_sentence_and_70(monkeypatch, capsys):
+    raising(monkeypatch, RuntimeError("the moon\nis down"))
+    assert main(["models"]) == 70
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "RuntimeError: the moon is down" in err
+    assert "issue tracker" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("down"), 70), (SettingError("down"), 2), (KeyboardInterrupt("down"), 130)],
+)
+def test_debug_shows_the_traceback_of_any_error_and_nothing_else_does(
+    error, code, monkeypatch, capsys
+):
+    raising(monkeypatch, error)
+    assert main(["models"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["models", "--debug"]) == code
+    err = capsys.readouterr().err
+    assert f"{type(error).__name__}: down" in err
+    assert err.splitlines()[-1].startswith("pulse-pyro: ")
+
+
+def test_what_is_not_a_number_is_null_and_a_result_is_one_line(monkeypatch, capsys):
+    table = pd.DataFrame({"kind": [float("nan")]}, index=pd.Index(["a"], name="law"))
+    monkeypatch.setattr("pulse_pyro.laws.files.list_laws", lambda folder: table)
+    assert main(["models", "--json"]) == 0
+    assert capsys.readouterr().out == '[{"law": "a", "kind": null}]\n'

@@ -35,8 +35,8 @@ def test_every_verb_can_be_run_and_completed():
 
 def test_offers_name_arguments_that_exist():
     known = {(verb.name, option) for verb in verbs() for option in verb.options}
-    tree = next(a for a in parser()._actions if a.choices)
-    known |= {(name, a.dest) for name, made in tree.choices.items() for a in made._actions}
+    subparsers = next(a for a in parser()._actions if a.choices)
+    known |= {(name, a.dest) for name, made in subparsers.choices.items() for a in made._actions}
     assert set(OFFERS) <= known
 
 
@@ -72,7 +72,13 @@ def test_bash_completes(tmp_path):
     assert ask(tmp_path, "run", "my study/") == ["my study/study.toml"]
     assert set(ask(tmp_path, "check", "")) == {"law.py", "my study"}
     assert ask(tmp_path, "check", "law.py", "--data", "") == ["data.csv", "my study"]
-    assert set(ask(tmp_path, "run", "--")) == {"--help", "--out", "--force", "--json"}
+    assert set(ask(tmp_path, "run", "--")) == {
+        "--help",
+        "--out",
+        "--force",
+        "--json",
+        "--debug",
+    }
     assert ask(tmp_path, "run", "x.toml", "--out", "") == ["my study"]
     assert ask(tmp_path, "reproduce", "--engine", "d") == ["dask"]
     assert ask(tmp_path, "reproduce", "masking", "sweep-t") == ["sweep-t0"]

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from pulse_pyro.cli import main
-from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study import worlds
 from tests.study.helpers import edit, run_once, write_study
 
 VERBS = ["fit", "diagnose", "calibrate", "simulate", "report"]
@@ -15,7 +15,7 @@ VERBS = ["fit", "diagnose", "calibrate", "simulate", "report"]
 @pytest.fixture(scope="module", autouse=True)
 def few_runs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "RUNS", 2)
+        patch.setattr(worlds, "RUNS", 2)
         yield
 
 

@@ -105,15 +105,15 @@ def edit_arrays(path):
 
 
 DAMAGE = {
-    "manifest cut": (cut("manifest.json"), "cut short"),
-    "arrays cut": (cut("arrays.npz"), "cut short"),
+    "manifest cut": (cut("manifest.json"), "incomplete"),
+    "arrays cut": (cut("arrays.npz"), "incomplete"),
     "manifest edited": (edit, "edited after saving"),
     "arrays edited": (edit_arrays, "edited after saving"),
-    "no manifest": (lambda path: (path / "manifest.json").unlink(), "nothing that was saved"),
-    "no arrays": (lambda path: (path / "arrays.npz").unlink(), "nothing that was saved"),
-    "no folder": (shutil.rmtree, "nothing that was saved"),
-    "no object": (lambda path: (path / "manifest.json").write_text("[1]"), "not ours"),
-    "empty": (lambda path: (path / "manifest.json").write_text(""), "cut short or not ours"),
+    "no manifest": (lambda path: (path / "manifest.json").unlink(), "does not hold a saved object"),
+    "no arrays": (lambda path: (path / "arrays.npz").unlink(), "does not hold a saved object"),
+    "no folder": (shutil.rmtree, "does not hold a saved object"),
+    "no object": (lambda path: (path / "manifest.json").write_text("[1]"), "not written by save"),
+    "empty": (lambda path: (path / "manifest.json").write_text(""), "incomplete"),
 }
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
+from pulse_pyro._core.registry import named
 from pulse_pyro.study import demo as showing
-from pulse_pyro.study.calibrate import make_calibrate
-from pulse_pyro.study.fit import make_fit
-from pulse_pyro.study.simulate import make_simulate
+from pulse_pyro.study import worlds
+from pulse_pyro.study.stages import make_calibrate, make_fit, make_simulate
 from pulse_pyro.study.workspace import STAGES, open_workspace, stage_status
-from pulse_pyro.study.world import Played
+from pulse_pyro.study.worlds import KnownWorld, StudySimulation
 from tests.study.helpers import write_study
 
 
@@ -37,13 +37,13 @@ def test_what_the_demo_says_is_what_its_stages_wrote(made):
     assert (said["calibration"], said["calibration_checks"]) == (bound["table"], bound["checks"])
     assert said["agents"] == artefact(folder, "simulate", "run.json")["table"]
     assert demo.report == folder / "report.html"
-    assert pp.load(folder / "law").id == demo.calibration.law_id
+    assert pp.load(folder / "fit" / "law").id == demo.calibration.law_id
 
 
 def test_its_stages_are_up_to_date_in_its_world_and_in_no_other(made):
     folder, _ = made
     path = folder / "study.toml"
-    known = showing.KnownWorld("w_times_action", pp.envs.w_times_action(), 3)
+    known = KnownWorld("w_times_action", pp.envs.w_times_action(), 3)
     work = open_workspace(path, folder, world=known)
     assert [stage_status(work, stage).why for stage in STAGES] == [""] * 5
     for world in (None, replace(known, name="another")):
@@ -68,9 +68,31 @@ def test_its_policies_play_in_the_true_world(made):
     np.testing.assert_array_equal(again.info_gap, demo.run.info_gap)
 
 
+def test_its_policies_are_those_of_every_study(made):
+    """pulse_calibrated is one policy, wherever it is played: by the registry, refined."""
+    folder, demo = made
+    work = open_workspace(folder / "study.toml", folder)
+    world = pp.envs.w_times_action().world(3, 60, rng=pp.stream(2, "online"))
+    setup = pp.envs.PolicySetup(
+        world, work.fitted, work.parts[0], work.calibration, work.study.stakes(), seed=2
+    )
+    agents = [named(pp.envs.POLICIES, name)(setup) for name in work.study.agents()]
+    assert agents[1].name == "pulse_calibrated"
+    assert agents[1].radius == agents[1].radius.refined()
+    again = pp.simulate(world, agents)
+    assert (*again.names, "cond_oracle") == demo.run.names
+    np.testing.assert_array_equal(again.regret, demo.run.regret[:-1])
+
+
+def test_the_law_is_saved_once(made):
+    folder, _ = made
+    assert [path.parent.name for path in folder.rglob("law/manifest.json")] == ["law"]
+    assert not (folder / "law").exists()
+
+
 def test_its_study_runs_like_any_other(made, tmp_path, monkeypatch):
     folder, _ = made
-    monkeypatch.setattr(pp.study.simulate, "RUNS", 1, raising=True)
+    monkeypatch.setattr(worlds, "RUNS", 1)
     run = pp.run_study(folder / "study.toml", tmp_path / "again")
     assert [step.done for step in run.steps] == ["made"] * 5
     assert "on real contexts with made-up rewards" in run.report.text
@@ -81,11 +103,12 @@ class OneAgent:
 
     name = "somebody's"
 
-    def play(self, law, calibration, stakes, *, seed):
-        self.handed = (law.id, calibration.law_id, stakes.horizon, seed)
+    def play(self, policies):
+        ids = (policies.law.id, policies.calibration.law_id)
+        self.handed = (*ids, policies.stakes.horizon, policies.seed)
         none = np.zeros((1, 1, 5))
         run = pp.envs.Run(("only",), none.astype(int), none, none, np.zeros(1))
-        return Played(run, np.ones((5, 3)), 0.25, "Somebody's world.", "only is alone.")
+        return StudySimulation(run, np.ones((5, 3)), 0.25, "Somebody's world.", "only is alone.")
 
 
 def test_the_stage_plays_in_the_world_it_is_handed(tmp_path):

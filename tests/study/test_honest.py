@@ -12,11 +12,7 @@ import pytest
 import pulse_pyro as pp
 from pulse_pyro.cli import main
 from pulse_pyro.report import calibration_verdict
-from pulse_pyro.study import calibrate as calibrating
-from pulse_pyro.study import demo
-from pulse_pyro.study import diagnose as diagnosing
-from pulse_pyro.study import fit as fitting
-from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study import demo, stages, worlds
 from pulse_pyro.study.workspace import Workspace, digest, open_workspace
 from tests.study.helpers import edit, run_once, write_study
 
@@ -24,7 +20,7 @@ from tests.study.helpers import edit, run_once, write_study
 @pytest.fixture(scope="module", autouse=True)
 def few_runs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "RUNS", 2)
+        patch.setattr(worlds, "RUNS", 2)
         yield
 
 
@@ -72,22 +68,22 @@ def test_no_stage_takes_twins_and_one_other_value_is_no_twin(tmp_path):
 
 def test_diagnose_is_handed_the_units_of_the_fit(study, monkeypatch):
     asked = []
-    real = diagnosing.diagnose
+    real = stages.diagnose
 
     def spy(fitted, held_out, **how):
         asked.append(how["archive"])
         return real(fitted, held_out, **how)
 
-    monkeypatch.setattr(diagnosing, "diagnose", spy)
+    monkeypatch.setattr(stages, "diagnose", spy)
     pp.study.diagnose_study(study)
     assert set(asked[0].units) == set(pp.load(study.parent / "results/fit/law").units)
 
 
 MAKERS = {
-    "fit": (fitting, "fit_law", "archive.csv"),
-    "diagnose": (diagnosing, "diagnose", "archive.csv"),
-    "calibrate": (calibrating, "stage_sections", "phi.py"),
-    "simulate": (simulating, "fit_law", "archive.csv"),
+    "fit": (stages, "fit_law", "archive.csv"),
+    "diagnose": (stages, "diagnose", "archive.csv"),
+    "calibrate": (stages, "stage_sections", "phi.py"),
+    "simulate": (worlds, "fit_law", "archive.csv"),
 }
 VERBS = {
     "fit": pp.study.fit_study,
@@ -133,7 +129,7 @@ def test_a_file_edited_between_reading_and_the_fit_is_seen(study):
     with pytest.raises(
         pp.errors.BundleError, match="the archive's file changed while it was fitted"
     ):
-        fitting.make_fit(work)
+        stages.make_fit(work)
 
 
 def test_the_headline_says_where_its_bound_holds_and_what_it_is_beyond(study):
@@ -154,7 +150,7 @@ def test_the_demo_says_it_too(study):
     names = ["pulse", "pulse_calibrated", "oful", "oful_lags", "oful_full"]
     zeros = np.zeros((5, 1, 1))
     run = pp.envs.Run(tuple(names), zeros.astype(int), zeros, zeros, np.zeros(1))
-    checked = diagnosing.diagnose(work.fitted, work.parts[1], seed=0)
+    checked = stages.diagnose(work.fitted, work.parts[1], seed=0)
     text = demo._verdict(checked, work.calibration, run)
     assert "inside the calibrated domain (" in text
     assert f"up to {np.sqrt(work.calibration.bound.max()):.3g}" in text

@@ -1,10 +1,13 @@
 """Runs on real contexts: what is real stays real, what is made up follows its law."""
 
+import tracemalloc
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.study.simulate import Reward, make_played, usable_rows
+from pulse_pyro.study.worlds import Reward, draw_run, usable_rows
 from tests.helpers import assert_mean, linear_history, z_bound
 
 STAKES = pp.calibration.Stakes(200, 0.5, 1.3)
@@ -28,7 +31,8 @@ def setting():
 def draw(setting, rounds=200, seed=0, reward=None):
     reward = reward or Reward(STAKES)
     truth, held_out, usable, features = setting
-    return make_played(truth, held_out, usable, features, reward, rounds, pp.stream(seed, "t"))
+    rng = pp.stream(seed, "t")
+    return draw_run(truth, held_out, usable, features, reward, rounds=rounds, rng=rng)
 
 
 def test_rounds_are_whole_rows_of_units_in_their_order(setting):
@@ -40,7 +44,7 @@ def test_rounds_are_whole_rows_of_units_in_their_order(setting):
     )
     played = draw(setting)
     assert played.world.s.shape == (1, 200, 1)
-    assert played.rounds.sum() == 200
+    assert sum(rounds.sum() for rounds in played.rounds) == 200
     on_grid = held_out.on_grid(usable, empty=False)
     known = {u: held_out.grid.s[i, on_grid[i], 0] for i, u in enumerate(held_out.units)}
     line, at = played.world.s[0, :, 0], 0
@@ -117,13 +121,55 @@ def test_rewards_given_s_vary_as_the_policy_says(setting):
 def test_agents_play_the_rounds_in_a_row(setting):
     truth = setting[0]
     played = draw(setting)
-    agent = played.agent(pp.envs.pulse(played.grid, truth), ridge=0.5)
-    assert agent.ridge == 0.5
+    agent = played.agent([pp.envs.pulse(block, truth) for block in played.blocks])
     # a law that is the truth expects what the truth expects
     assert np.allclose(agent.x, played.world.phibar, rtol=0, atol=1e-12)
     run = pp.simulate(played.world, [agent, pp.envs.cond_oracle(played.world)])
     assert (run.action >= 0).all()
     assert run.regret_cond[1].max() == 0
+
+
+def ragged(lengths):
+    """Units of these lengths: S a random walk, W a line in three lags."""
+    rng, frames = pp.stream(0, "ragged"), []
+    for i, length in enumerate(lengths):
+        s = rng.standard_normal(length)
+        w = s + 0.5 * np.concatenate([[0.0, 0.0], s[:-2]]) + 0.1 * rng.standard_normal(length)
+        frames.append(pd.DataFrame({"unit": f"u{i}", "time": range(length), "s": s, "w": w}))
+    return pp.History.from_frame(
+        pd.concat(frames), unit="unit", time="time", observed=["s"], missing=["w"]
+    )
+
+
+def test_a_long_unit_pads_no_short_one_and_keeps_its_place(setting):
+    held_out, features = ragged([6] * 20 + [400] + [5] * 20), setting[3]
+    truth = pp.linear_lags(3).fit(held_out, seed=0)
+    usable = usable_rows(truth, held_out)
+    rounds = int(usable.sum())
+    for seed in range(3):
+        played = draw((truth, held_out, usable, features), rounds=rounds, seed=seed)
+        assert len(played.blocks) == 2
+        assert sum(block.s[..., 0].size for block in played.blocks) <= 2 * len(held_out.s)
+        line = played.world.s[0, :, 0]
+        starts = np.flatnonzero(np.isin(line, held_out.s[held_out.offsets[:-1] + 2, 0]))
+        assert len(starts) == 41  # every unit is played from its first complete row
+        for start, stop in zip(starts, [*starts[1:], rounds], strict=True):
+            row = int(np.flatnonzero(held_out.s[:, 0] == line[start])[0])
+            assert np.array_equal(line[start:stop], held_out.s[row : row + stop - start, 0])
+        agent = played.agent([pp.envs.pulse(block, truth) for block in played.blocks])
+        assert np.allclose(agent.x, played.world.phibar, rtol=0, atol=1e-12)
+
+
+def test_memory_goes_with_the_rows_that_are_played(setting):
+    held_out, features = ragged([6] * 1500 + [20_000]), setting[3]
+    truth = pp.linear_lags(3).fit(held_out, seed=0)
+    usable = usable_rows(truth, held_out)
+    usable[held_out.unit_of < 1500] &= held_out.step[held_out.unit_of < 1500] == 5  # one round each
+    tracemalloc.start()
+    draw((truth, held_out, usable, features), rounds=3000)  # the long unit among them
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 150e6  # 1,500 units padded to 1,500 steps and more, 128 draws each: 2.3 GB
 
 
 def test_without_a_complete_row_there_is_nothing_to_play(setting):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study import worlds
 from pulse_pyro.study.workspace import read_record, write_stage
 from tests.study.helpers import edit, run_once, write_study
 
@@ -22,7 +22,7 @@ VERBS = {
 @pytest.fixture(scope="module", autouse=True)
 def few_runs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "RUNS", 2)
+        patch.setattr(worlds, "RUNS", 2)
         yield
 
 
@@ -92,7 +92,7 @@ def test_damaged_artefacts_are_refused(study, stage, damage):
                 "empty record": "[]",
             }[damage]
         )
-    refused(lambda: pp.study.report_study(study), str(folder), "cut short")
+    refused(lambda: pp.study.report_study(study), str(folder), "incomplete")
 
 
 def test_a_damaged_stage_is_made_again_and_what_follows_from_it_is_not(study):
@@ -168,7 +168,7 @@ def test_a_rename_that_fails_puts_the_earlier_stage_back(study, monkeypatch):
     rename = Path.rename
 
     def fail(self, target):
-        if target == folder and not self.name.endswith(".gone"):
+        if target == folder and not self.name.endswith(".old"):
             raise OSError("no space left")
         return rename(self, target)
 

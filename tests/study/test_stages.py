@@ -7,7 +7,7 @@ import pytest
 
 import pulse_pyro as pp
 from pulse_pyro.study import run as running
-from pulse_pyro.study import simulate as simulating
+from pulse_pyro.study import worlds
 from pulse_pyro.study.workspace import (
     Record,
     digest,
@@ -32,7 +32,7 @@ ARTEFACTS = {
 @pytest.fixture(scope="module", autouse=True)
 def few_runs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "RUNS", 2)
+        patch.setattr(worlds, "RUNS", 2)
         yield
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from pulse_pyro._core.as_json import to_json
 from pulse_pyro._core.errors import BundleError
-from pulse_pyro.report import Section, page_html
+from pulse_pyro.report import Section, page_html, sections_from_plain, sections_to_plain
 from pulse_pyro.report.plots import axis
-from pulse_pyro.study.plain import sections_from_plain, sections_to_plain
 
 TABLES = [
     pd.DataFrame({"a": [1.5, np.nan, np.inf], "b": [1, 2, 3], "c": ["x", None, "<y>"]}),

@@ -1,4 +1,4 @@
-"""Policies that are played by name: each is made from the same seat, and nothing else."""
+"""Policies that are played by name: each is made from a :class:`PolicySetup`, nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pulse_pyro._core.errors import PulseError
 from pulse_pyro.base import FittedLaw
-from pulse_pyro.calibration.calibration import Calibration, reward_bound
+from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
@@ -18,8 +18,8 @@ from pulse_pyro.laws.filtering import Filtered
 
 
 @dataclass(frozen=True, eq=False)
-class Seat:
-    """What a policy that is played by name is handed; see ``envs.POLICIES``.
+class PolicySetup:
+    """Everything a policy that is played by name is handed; see ``envs.POLICIES``.
 
     Attributes
     ----------
@@ -41,47 +41,50 @@ class Seat:
     seed: int
 
 
-def seat_pulse(seat: Seat) -> Agent:
+def make_pulse(setup: PolicySetup) -> Agent:
     """PULSE-UCB with the constant radius 2, which nothing guarantees."""
-    return pulse(seat.world, seat.law, seed=seat.seed)
+    return pulse(setup.world, setup.law, seed=setup.seed)
 
 
-def seat_pulse_calibrated(seat: Seat) -> Agent:
-    """PULSE-UCB with the corrected radius and the errors of the calibration."""
-    stakes, bound = seat.stakes, seat.stakes.theta_bound
-    radius = seat.calibration.radius(sigma=stakes.sigma, delta=stakes.delta, theta_bound=bound)
+def make_pulse_calibrated(setup: PolicySetup) -> Agent:
+    """PULSE-UCB with the corrected radius, refined, and the errors of the calibration."""
+    world, stakes, bound = setup.world, setup.stakes, setup.stakes.theta_bound
+    radius = setup.calibration.radius(sigma=stakes.sigma, delta=stakes.delta, theta_bound=bound)
+    error = setup.calibration.reward_error(world.s, theta_bound=bound)
     return pulse(
-        seat.world,
-        seat.law,
+        world,
+        setup.law,
         name="pulse_calibrated",
         radius=radius.refined(),
-        error=reward_bound(seat.calibration.error_at(seat.world.s), bound),
-        seed=seat.seed,
+        error=error[:, world.lead :],
+        seed=setup.seed,
     )
 
 
-def seat_pulse_adaptive(seat: Seat) -> Agent | None:
+def make_pulse_adaptive(setup: PolicySetup) -> Agent | None:
     """PULSE-UCB whose law is repaired by rewards; not every law can be."""
-    bound = seat.stakes.theta_bound
+    bound = setup.stakes.theta_bound
     try:
-        return pulse_adaptive(seat.world, seat.law, seat.archive, theta_bound=bound, seed=seat.seed)
+        return pulse_adaptive(
+            setup.world, setup.law, setup.archive, theta_bound=bound, seed=setup.seed
+        )
     except PulseError as refusal:  # the others still play
         warnings.warn(f"pulse_adaptive is left out: {refusal}", stacklevel=2)
         return None
 
 
-def seat_oful(seat: Seat) -> Agent:
+def make_oful(setup: PolicySetup) -> Agent:
     """OFUL without W."""
-    return oful(seat.world)
+    return oful(setup.world)
 
 
-def seat_oful_lags(seat: Seat) -> Agent | None:
+def make_oful_lags(setup: PolicySetup) -> Agent | None:
     """OFUL on the raw lags the law looks at, where there is more than the current row."""
-    summary = seat.law.summary
+    summary = setup.law.summary
     raw = summary.window if isinstance(summary, Filtered) else summary
-    return oful_lags(seat.world, raw) if isinstance(raw, Lags) and raw.memory > 1 else None
+    return oful_lags(setup.world, raw) if isinstance(raw, Lags) and raw.memory > 1 else None
 
 
-def seat_oful_full(seat: Seat) -> Agent:
+def make_oful_full(setup: PolicySetup) -> Agent:
     """OFUL that sees W."""
-    return oful_full(seat.world)
+    return oful_full(setup.world)

@@ -1,0 +1,438 @@
+"""Where the policies of a study are played: a world made up from its archive, or a known one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Array, Bool, Float, Float2, Float3, Float4, Int
+from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.registry import named
+from pulse_pyro._core.seeds import stream
+from pulse_pyro._pyro.inference import Inference
+from pulse_pyro.base import Fittable
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.calibration.stakes import Stakes
+from pulse_pyro.data.history import History
+from pulse_pyro.envs import POLICIES
+from pulse_pyro.envs.policy_setup import PolicySetup
+from pulse_pyro.envs.simulation import Agent, Run, cond_oracle, simulate
+from pulse_pyro.envs.world import Environment, World
+from pulse_pyro.features import Features, expected_features
+from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.report import radius_parts
+
+# What a world is handed, and what comes of playing in it.
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPolicies:
+    """The policies of a study, and what each of them is made from.
+
+    Attributes
+    ----------
+    names : of ``envs.POLICIES``, in the order they are played.
+    law : of W given the past of S; archive : the units it was fitted on.
+    calibration : how wrong the law can be. stakes : of [policy]. seed : of everything.
+    """
+
+    names: tuple[str, ...]
+    law: PosteriorLaw
+    archive: History
+    calibration: Calibration
+    stakes: Stakes
+    seed: int
+
+    def agents(self, world: World, notes: list[str]) -> dict[str, Agent]:
+        """Return the policies that can play in a world, by name; warnings are noted, once."""
+        setup = PolicySetup(
+            world=world,
+            law=self.law,
+            archive=self.archive,
+            calibration=self.calibration,
+            stakes=self.stakes,
+            seed=self.seed,
+        )
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made: dict[str, Agent | None] = {
+                name: named(POLICIES, name)(setup) for name in self.names
+            }
+        messages = [str(warning.message) for warning in warned]
+        notes += [message for message in messages if message not in notes]
+        ridge = self.stakes.ridge
+        return {name: replace(agent, ridge=ridge) for name, agent in made.items() if agent}
+
+    @property
+    def text(self) -> str:
+        """Who plays, for the reader of the page."""
+        adaptive = (
+            "; pulse_adaptive lets rewards repair the law where its posterior is unsure"
+            if "pulse_adaptive" in self.names
+            else ""
+        )
+        return (
+            "pulse plays the constant radius 2, which nothing guarantees; pulse_calibrated the "
+            "corrected radius with the errors of the calibration, which is cautious"
+            f"{adaptive}. oful leaves W out, oful_lags uses the raw lags of S; oful_full knows W "
+            "but must learn theta, cond_oracle knows theta but not W."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StudySimulation:
+    """What came of playing the policies of a study.
+
+    Attributes
+    ----------
+    run : of every policy.
+    parts : (rounds, 3) of the radius of pulse_calibrated, see :func:`radius_parts`; None if it did
+        not play.
+    outside : share of the rounds beyond the calibrated domain.
+    text, agents : for the reader of the page: what was played, and who played.
+    truth_id : of the law W was drawn from; None if the world is known.
+    notes : what went otherwise than meant.
+    """
+
+    run: Run
+    parts: Float2 | None
+    outside: float
+    text: str
+    agents: str
+    truth_id: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class StudyWorld(Protocol):
+    """Contexts, rewards and noise for the policies of a study.
+
+    name : tells it from other worlds; a simulation in a world of another name is made again.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called in a stage's record."""
+
+    def play(self, policies: StudyPolicies) -> StudySimulation:
+        """Play every policy."""
+
+
+# A world that is known.
+
+
+@dataclass(frozen=True, eq=False)
+class KnownWorld:
+    """An environment whose W, theta* and noise are known: what the policies miss can be told.
+
+    runs : each on contexts of its own.
+    """
+
+    name: str
+    environment: Environment
+    runs: int
+
+    def play(self, policies: StudyPolicies) -> StudySimulation:
+        """Play all runs at once."""
+        rounds = policies.stakes.horizon
+        world = self.environment.world(self.runs, rounds, rng=stream(policies.seed, "online"))
+        notes: list[str] = []
+        agents = policies.agents(world, notes)
+        run = simulate(world, [*agents.values(), cond_oracle(world)])
+        inside = float(policies.calibration.inside_at(world.s)[:, world.lead :].mean())
+        text = (
+            f"The world {self.name}, which also made the archive: new contexts S, with W, theta* "
+            f"and the noise of rewards as they truly are, {self.runs} runs of {rounds:,} "
+            "rounds. Policies know nothing of it but what [policy] states. Regret is measured "
+            "against the truth itself; a study of real data has no such world, and plays in one "
+            "made up from its archive."
+        )
+        return StudySimulation(
+            run=run,
+            parts=_calibrated_parts(agents, run),
+            outside=1.0 - inside,
+            text=text + _noted(notes),
+            agents=policies.text,
+            notes=tuple(notes),
+        )
+
+
+# Real contexts with made-up W and rewards: what a study can simulate without any rewards.
+
+
+SIZE = 512  # Monte Carlo draws of expected features, where they are not closed form
+POOL = 128  # draws of W a round's own is picked from
+
+
+@dataclass(frozen=True)
+class Reward:
+    """How rewards are made up: theta* on the sphere of radius S, Gaussian noise.
+
+    noise_sd : of the reward given the full context; None: whatever is left of ``stakes.sigma``
+        after what W adds, so that the reward given S varies with sd sigma on average.
+    """
+
+    stakes: Stakes
+    noise_sd: float | None = None
+
+    def theta(self, dim: int, rng: np.random.Generator) -> Float:
+        """Draw theta*, (d,), uniformly on the sphere."""
+        direction = rng.standard_normal(dim)
+        return np.asarray(self.stakes.theta_bound * direction / np.linalg.norm(direction))
+
+    def sd(self, context: Sequence[Float]) -> float:
+        """Return the sd of the noise.
+
+        context : of each block theta*'(Phi - E[Phi | S]), (unit, time, action), NaN off the rounds.
+        """
+        if self.noise_sd is not None:
+            return self.noise_sd
+        added = sum(float(np.nansum(block**2)) for block in context)
+        count = sum(int(np.isfinite(block).sum()) for block in context)
+        return math.sqrt(max(self.stakes.sigma**2 - added / count, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedRun:
+    """One run: whole units one after the other, each in its own order of time.
+
+    Attributes
+    ----------
+    blocks : units of like length, each a world (unit, time, ...), so that lags and filters see
+        each unit from its start and a long unit pads no short one.
+    rounds : of each block (unit, time), which rows are rounds.
+    order : (rounds,) which of the rounds of all blocks, one block after the other, comes when.
+    """
+
+    blocks: tuple[World, ...]
+    rounds: tuple[Bool, ...]
+    order: Int
+
+    def in_a_row(self, values: Sequence[Array]) -> Array:
+        """Put values (unit, time, ...) of each block in the order they are played: (1, rounds)."""
+        of_blocks = [value[rounds] for value, rounds in zip(values, self.rounds, strict=True)]
+        return np.concatenate(of_blocks)[self.order][None]
+
+    @property
+    def world(self) -> World:
+        """The rounds in a row, as one run."""
+        fields: dict[str, Any] = {
+            name: self.in_a_row([getattr(block, name) for block in self.blocks])
+            for name in ("s", "w", "phi", "phibar", "noise")
+        }
+        return replace(self.blocks[0], **fields)
+
+    def agent(self, agents: Sequence[Agent]) -> Agent:
+        """Return a policy's agents, one for each block, as one that plays the rounds in a row."""
+        fields: dict[str, Any] = {
+            name: self.in_a_row([getattr(agent, name) for agent in agents])
+            for name in ("x", "error", "taught")
+            if isinstance(getattr(agents[0], name), np.ndarray)
+        }
+        return replace(agents[0], **fields)
+
+
+def usable_rows(law: PosteriorLaw, history: History) -> Bool:
+    """Tell which rows can be rounds, (rows,): S_t and all inputs are seen."""
+    x = history.inputs(law.summary)
+    seen: Bool = np.asarray(np.isfinite(x).all(-1) & np.isfinite(history.s).all(-1))
+    if not seen.any():
+        raise DataError("simulate: no held-out row has all its inputs; use fewer lags.")
+    return seen
+
+
+def draw_run(
+    truth: PosteriorLaw,
+    held_out: History,
+    usable: Bool,
+    features: Features,
+    reward: Reward,
+    *,
+    rounds: int,
+    rng: np.random.Generator,
+) -> SimulatedRun:
+    """Draw one run of so many rounds on the contexts of held-out units, in random order.
+
+    Parameters
+    ----------
+    truth : the law W is drawn from; each round is a draw of its own from the posterior predictive,
+        so that W_t given S_1:t is free of earlier W, as the theorem wants.
+    usable : (rows,) of :func:`usable_rows`; at least ``rounds`` of them.
+    reward : how theta* and the noise are made up.
+
+    Memory goes with the rows of the units that are played, up to the last round of any of them.
+    """
+    count = np.bincount(held_out.unit_of[usable], minlength=len(held_out.units))
+    order = rng.permutation(len(held_out.units))
+    order = order[count[order] > 0]
+    order = order[: int(np.searchsorted(np.cumsum(count[order]), rounds)) + 1]
+    part, played = held_out.take(order), usable[held_out.rows_of(order)]
+    played &= np.cumsum(played) <= rounds
+    needed = part.step <= part.step[played].max()  # of a long unit only the rows up to there
+    part, played = part.where(needed), played[needed]
+    blocks = list(part.blocks())
+    chosen = [np.where(block.seen, played[block.row], False) for block in blocks]
+    contexts = [_full_contexts(truth, features, block.s, rng) for block in blocks]
+    theta = reward.theta(contexts[0].phi.shape[-1], rng)
+    sd = reward.sd(
+        [
+            np.where(at[..., None], (full.phi - full.phibar) @ theta, np.nan)
+            for full, at in zip(contexts, chosen, strict=True)
+        ]
+    )
+    worlds = tuple(
+        World(
+            s=block.s,
+            w=full.w,
+            phi=full.phi,
+            phibar=full.phibar,
+            theta=theta,
+            noise=sd * rng.standard_normal(block.row.shape),
+            features=features,
+            lead=0,
+        )
+        for block, full in zip(blocks, contexts, strict=True)
+    )
+    rows = np.concatenate([block.row[at] for block, at in zip(blocks, chosen, strict=True)])
+    return SimulatedRun(worlds, tuple(chosen), np.argsort(rows))
+
+
+class _FullContexts(NamedTuple):
+    """w (unit, time, w_dim), phi and phibar (unit, time, action, d) of a block, as in World."""
+
+    w: Float3
+    phi: Float4
+    phibar: Float4
+
+
+def _full_contexts(
+    truth: PosteriorLaw, features: Features, s: Float3, rng: np.random.Generator
+) -> _FullContexts:
+    """Draw W at contexts s (unit, time, s_dim); return it with Phi and its expectation."""
+    shape = s.shape[:2]
+    draws = truth(s).draws(POOL, rng=rng).reshape(POOL, *shape, -1)
+    pick = rng.integers(POOL, size=shape)
+    w = np.take_along_axis(draws, pick[None, ..., None], axis=0)[0]
+    flat_s, flat_w = (v.reshape(-1, v.shape[-1]) for v in (s, w))
+    phi = np.stack([features(flat_s, flat_w, a) for a in range(features.actions)], axis=1)
+    phibar = expected_features(truth, features, s, size=SIZE, rng=rng).mean
+    return _FullContexts(w, phi.reshape(*shape, features.actions, -1), phibar)
+
+
+RUNS = 8  # each with a theta* and an order of units of its own
+MOST = 2000  # rounds: the refined radius takes time that grows with their square
+
+
+@dataclass(frozen=True, eq=False)
+class RivalWorld:
+    """Contexts of held-out units; W from a rival fit, the same kind of law fitted on those units.
+
+    Attributes
+    ----------
+    model, inference : the law, not fitted, and its engine.
+    held_out : units the policies' law was not fitted on.
+    features : Phi. reward_sd : of a reward given the full context, see :class:`Reward`.
+    """
+
+    model: Fittable
+    inference: Inference | None
+    held_out: History
+    features: Features
+    reward_sd: float | None
+    name: str = "a rival fit"
+
+    def play(self, policies: StudyPolicies) -> StudySimulation:
+        """Play several runs of one sequence each, every one with a theta* of its own."""
+        stakes, seed = policies.stakes, policies.seed
+        truth = fit_law(self.model, self.held_out, self.inference, seed)
+        usable = usable_rows(policies.law, self.held_out) & usable_rows(truth, self.held_out)
+        rounds = min(stakes.horizon, MOST, int(usable.sum()))
+        reward = Reward(stakes, self.reward_sd)
+        notes: list[str] = []
+        runs, inside, parts = [], [], None
+        for r in bar(range(RUNS), label="simulate"):
+            drawn = draw_run(
+                truth,
+                self.held_out,
+                usable,
+                self.features,
+                reward,
+                rounds=rounds,
+                rng=stream(seed, "simulate", r),
+            )
+            agents = _agents_in_a_row(policies, drawn, notes)
+            world = drawn.world
+            runs.append(simulate(world, [*agents.values(), cond_oracle(world)]))
+            within = [policies.calibration.inside_at(block.s) for block in drawn.blocks]
+            inside.append(float(drawn.in_a_row(within).mean()))
+            if r == 0:
+                parts = _calibrated_parts(agents, runs[0])
+        return StudySimulation(
+            run=_merged(runs),
+            parts=parts,
+            outside=float(1.0 - np.mean(inside)),
+            text=self._text(stakes, rounds, int(usable.sum()), truth) + _noted(notes),
+            agents=policies.text,
+            truth_id=truth.id,
+            notes=tuple(notes),
+        )
+
+    def _text(self, stakes: Stakes, rounds: int, rows: int, truth: PosteriorLaw) -> str:
+        short = (
+            ""
+            if rounds == stakes.horizon
+            else (
+                f" [policy] asks for {stakes.horizon:,} rounds; {rows:,} held-out rows can be "
+                f"played, and never more than {MOST:,}."
+            )
+        )
+        return (
+            f"Real: the contexts S of {len(self.held_out.units)} held-out units, one unit after "
+            f"the other, each in its order of time; {rounds:,} rounds a run.{short}\n\n"
+            "Made up, since an archive holds no rewards: W is drawn anew from a truth, the same "
+            f"kind of law fitted on the held-out units ({truth.id}), so the policies' law, fitted "
+            "on the other units, is wrong by what estimation costs and by nothing else. theta* is "
+            f"drawn on the sphere of radius {stakes.theta_bound:g}, anew in each of {RUNS} runs; "
+            "the reward noise is that of [policy].\n\n"
+            "It shows how policies compare if the law is of the right kind. It is no forecast of "
+            "regret: the real theta* is not known, and a law of the wrong kind is not among what "
+            "was tried. The truth is fitted on the same held-out units as the calibration's "
+            "reference band, so here the calibrated bound is close to true by construction: that "
+            "it holds in this simulation is no evidence that it holds elsewhere."
+        )
+
+
+def _agents_in_a_row(
+    policies: StudyPolicies, drawn: SimulatedRun, notes: list[str]
+) -> dict[str, Agent]:
+    """Return the policies that can play in every block, by name."""
+    by_block = [policies.agents(block, notes) for block in drawn.blocks]
+    return {
+        name: drawn.agent([agents[name] for agents in by_block])
+        for name in by_block[0]
+        if all(name in agents for agents in by_block)
+    }
+
+
+def _calibrated_parts(agents: dict[str, Agent], run: Run) -> Float2 | None:
+    cautious = agents.get("pulse_calibrated")
+    return None if cautious is None else radius_parts(cautious, run)
+
+
+def _noted(notes: Sequence[str]) -> str:
+    return "".join(f"\n\nNote: {note}" for note in notes)
+
+
+def _merged(runs: list[Run]) -> Run:
+    first = runs[0]
+    action, regret, cond = (
+        np.concatenate([getattr(run, name) for run in runs], axis=1)
+        for name in ("action", "regret", "regret_cond")
+    )
+    return Run(first.names, action, regret, cond, np.concatenate([run.info_gap for run in runs]))
