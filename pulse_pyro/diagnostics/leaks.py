@@ -88,7 +88,7 @@ def _copies(archive: History, held_out: History) -> list[str]:
             return []
         known[key] = name
     return [
-        f"{name} has the values of {known[key]}, which"
+        f"unit {name} has the values of unit {known[key]}, which"
         for name, key in _values(held_out, in_time)
         if key in known
     ]
@@ -101,7 +101,7 @@ def _values(history: History, in_time: bool) -> Iterator[tuple[str, bytes]]:
         period = history.cluster[rows] if in_time else np.zeros(len(rows), np.int64)
         for k in np.unique(period):
             key = _row_bytes(history, rows[period == k])
-            label = f"unit {name!r} in {history.clusters[k]!r}" if in_time else f"unit {name!r}"
+            label = f"{name!r} in {history.clusters[k]!r}" if in_time else repr(name)
             if key is not None:
                 yield label, key
 
@@ -173,6 +173,6 @@ def refuse_duplicate_units(history: History, where: str) -> None:
         one, other = twins[0]
         more = f" (and {len(twins) - 1} more such pairs)" if len(twins) > 1 else ""
         raise LeakageError(
-            f"{where}: {one} and {other} have the same values in every row{more}; one "
+            f"{where}: units {one} and {other} have the same values in every row{more}; one "
             "unit under two names would be fitted on and judge the fit: keep one of each."
         )

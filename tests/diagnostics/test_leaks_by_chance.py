@@ -22,7 +22,7 @@ def test_two_people_met_once_may_answer_alike():
 
 
 def test_two_people_met_twice_do_not():
-    with pytest.raises(pp.errors.LeakageError, match="'p38' and unit 'p39' have"):
+    with pytest.raises(pp.errors.LeakageError, match="'p38' and 'p39' have the same values"):
         refuse_duplicate_units(people(rows=2), "study.toml [data]")
 
 
