@@ -127,19 +127,19 @@ def _calibrate(
     checks = band_checks(choice.fit, sample, held_out, rows, keep, seed) if made_here else [HANDED]
     steps.update()
     steps.close()
-    left = sample.y - choice.fit.band.at(sample.x).centre
+    residual = sample.y - choice.fit.band.at(sample.x).centre
     return Calibration(
-        (part,),
-        level,
-        mode,
-        seed,
-        law.id,
-        contexts,
-        error,
-        inside,
-        (left.std(0),),
-        Checks(checks),
-        choice.why,
+        parts=(part,),
+        level=level,
+        mode=mode,
+        seed=seed,
+        law_id=law.id,
+        contexts=contexts,
+        error=error,
+        inside=inside,
+        noise_sd=(residual.std(0),),
+        checks=Checks(checks),
+        why=choice.why,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pulse_pyro.base import Check, Verdict
-from pulse_pyro.laws.fitted import FitRecord
+from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.held_out import HeldOut
@@ -48,8 +48,8 @@ NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
 
 def ask_convergence(case: HeldOut) -> list[Check]:
     """Ask whether the engine arrived."""
-    record = getattr(case.fitted, "record", None)  # laws made elsewhere have no engine
-    return [] if record is None else convergence(record)
+    fitted = case.fitted  # laws made elsewhere have no engine
+    return convergence(fitted.record) if isinstance(fitted, PosteriorLaw) else []
 
 
 def convergence(record: FitRecord) -> list[Check]:

@@ -134,7 +134,7 @@ class HeldOut:
         fitted, found = self.fitted, self.found
         own = RowScores(np.full(len(found.row), np.nan), draws_crps(found.draws, found.w))
         if has_density(found.draws):
-            log = fitted(self.history, found.row).log_density(found.w)
+            log = fitted(self.history, found.row).joint_log_density(found.w)
             if log is not None:
                 own.log[:] = log
         size = len(found.draws)
@@ -146,8 +146,8 @@ class HeldOut:
         """Predictions and ``extra`` of rows that lack an input; None where they are few."""
         history = self.history
         short: Bool = np.asarray(~np.isfinite(self.x).all(-1))
-        known = short & np.isfinite(history.w).all(-1)
-        if not getattr(self.fitted, "conditions", True) or known.sum() < GAPS:
+        recorded = short & np.isfinite(history.w).all(-1)
+        if recorded.sum() < GAPS:
             return None
         found = predictions(self.fitted, history, short, stream(self.seed, "gaps"), self.size)
         if len(found.row) < GAPS:  # the law refused most of them

@@ -86,7 +86,7 @@ def baselines(
         asked = fit(held_out, row[at])
         draws = asked.draws(size, rng=stream(seed, "baseline", at[0]))
         flat.log[at], flat.crps[at] = normal_scores(w[at], *_marginal(fitted, train))
-        line.log[at], line.crps[at] = asked.log_density(w[at]), draws_crps(draws, w[at])
+        line.log[at], line.crps[at] = asked.joint_log_density(w[at]), draws_crps(draws, w[at])
     return {"climatology": flat, "linear": line}
 
 

@@ -26,6 +26,7 @@ from pulse_pyro.laws.fitted import (
     FitRecord,
     PosteriorConditional,
     PosteriorLaw,
+    by_action,
     chosen,
 )
 from pulse_pyro.laws.law import FitData, Law
@@ -251,6 +252,7 @@ class FilteredLaw(PosteriorLaw):
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> FilteredConditional:
         """Return the law of W at rows, given all of S seen up to each; see PosteriorLaw."""
+        source, at = by_action(source, at)
         names, label = self.schema.s_names, self.law.label
         if isinstance(source, History):
             if source.s_names != names:
@@ -305,7 +307,7 @@ class FilteredConditional(PosteriorConditional):
         return self._rows[0]
 
     @property
-    def left(self) -> Float3:
+    def open_variance(self) -> Float3:
         """(n, w_dim, w_dim) the variance of E[W] that unseen lags leave open."""
         return self._rows[1]
 
@@ -316,29 +318,42 @@ class FilteredConditional(PosteriorConditional):
     def draws_of(self, index: Int, rng: np.random.Generator) -> Float3:
         """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim)."""
         drawn = self.law.sample_at(self.x, index, rng)
-        return drawn + _noise_draws(self.left, len(index), rng)
+        return drawn + _noise_draws(self.open_variance, len(index), rng)
 
     def covariance(self) -> Float3:
         """Return Cov(W | S_1:t), (n, w_dim, w_dim): noise, unseen lags and the posterior."""
-        return super().covariance() + self.left
+        return super().covariance() + self.open_variance
 
     def cdf(self, w: Float2) -> Float2:
         """Return P(W_j <= w_j | S_1:t), (n, w_dim), closed form given the draws."""
         w = self._beside(w)
-        scaler, index = self.law.scaler, self.law.some(CDF_DRAWS)
-        kernel = LinearKernel(self.law.draws)
-        mean = scaler.w_out(kernel.mean_draws(scaler.x_in(self.x), index))
-        own = (kernel.factor[index] ** 2).sum(-1) * scaler.w_scale**2
-        sd = np.sqrt(own[:, None] + np.diagonal(self.left, axis1=1, axis2=2))
+        mean, sd = self._columns(CDF_DRAWS)
         out: Float2 = special.ndtr((w - mean) / sd).mean(0)
         return out
 
-    def log_density(self, w: Float2, *, draws: int = 200) -> Float1:
-        """Return log p^(W = w | all seen so far), (n,); NaN where w is NaN."""
+    def _columns(self, draws: int) -> tuple[Float3, Float3]:
+        """Return E[W_j] and its sd given posterior draws, (draws, n, w_dim) each."""
+        scaler, index = self.law.scaler, self.law.some(draws)
+        kernel = LinearKernel(self.law.draws)
+        mean = scaler.w_out(kernel.mean_draws(scaler.x_in(self.x), index))
+        noise = (kernel.factor[index] ** 2).sum(-1) * scaler.w_scale**2
+        return mean, np.sqrt(noise[:, None] + np.diagonal(self.open_variance, axis1=1, axis2=2))
+
+    def log_density(self, w: Float2, *, draws: int = 200) -> Float2:
+        """Return log p^(W_j = w_j | all seen so far), (n, w_dim); NaN where w is NaN."""
+        w = self._beside(w)
+        mean, sd = self._columns(draws)
+        each = -0.5 * (((w - mean) / sd) ** 2 + LOG_2PI) - np.log(sd)
+        out: Float2 = special.logsumexp(each, axis=0) - np.log(len(each))
+        return out
+
+    def joint_log_density(self, w: Float2, *, draws: int = 200) -> Float1:
+        """Return log p^(W = w | all seen so far), (n,); NaN where one of w is NaN."""
         index = self.law.some(draws)
         total = np.full(len(self.x), -np.inf)
-        for found in self._densities(self._beside(w), index):
-            total = np.logaddexp(total, found)
+        for log_density in self._densities(self._beside(w), index):
+            with np.errstate(invalid="ignore"):  # NaN where w is
+                total = np.logaddexp(total, log_density)
         return np.asarray(total - np.log(len(index)))
 
     def log_densities(self, w: Float2, index: Int) -> Float2:
@@ -352,7 +367,7 @@ class FilteredConditional(PosteriorConditional):
         for at in bar(index, label="log densities"):
             root = kernel.factor[at] * scaler.w_scale[:, None]
             mean = scaler.w_out(kernel.mean_draws(rows, at[None])[0])
-            yield _normal(w - mean, self.left + root @ root.T)
+            yield _normal(w - mean, self.open_variance + root @ root.T)
 
 
 def filter_rows(seen: Filtered, history: History, slope: Float2) -> tuple[Float2, Float3]:

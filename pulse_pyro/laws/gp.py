@@ -599,6 +599,11 @@ class GPKernel:
         parts = [self.linear.log_density(z, w[at], index) for z, at in self._blocks(x)]
         return np.concatenate(parts, axis=1)
 
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim)."""
+        parts = [self.linear.column_log_density(z, w[at], index) for z, at in self._blocks(x)]
+        return np.concatenate(parts, axis=1)
+
     def _blocks(self, x: Float | InputMoments) -> Iterator[tuple[Float, slice]]:
         if isinstance(x, InputMoments):
             rows = max(CHUNK // (8 * self.columns), 1)  # complex, and an exponent beside

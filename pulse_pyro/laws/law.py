@@ -184,6 +184,9 @@ class Kernel(Protocol):
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, draw), (len(index), n)."""
 
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3 | None:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim); None where it is not known."""
+
 
 Unseen = Literal["conditioned on", "learned", "refused"]
 

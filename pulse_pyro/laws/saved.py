@@ -13,7 +13,7 @@ from pulse_pyro._core.errors import BundleError, PulseError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import Ensemble, Exact, Laplace, Nuts, Svi
-from pulse_pyro.base import ModelCard, Schema, Site, Summary
+from pulse_pyro.base import ModelCard, Schema, Site, Summary, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags, Stack, Window
 from pulse_pyro.laws import LAWS
@@ -107,16 +107,21 @@ def summary_from(spec: dict[str, Any]) -> Summary | None:
 SETTLED = ("box", "missable", "most")  # by the data, at the fit
 
 
-def law_spec(law: Law | StateSpace) -> dict[str, Any]:
+def law_spec(law: UnfittedLaw) -> dict[str, Any]:
     """Describe a law in plain values; a custom one by its name alone."""
     if isinstance(law, StateSpace):
-        own = {"family": "state_space", "ar": law.ar, "ma": law.ma}
+        family = {"family": "state_space", "ar": law.ar, "ma": law.ma}
+    elif isinstance(law, Law):
+        family = law.family.spec() if law.family is not None else {"family": "custom"}
     else:
-        own = law.family.spec() if law.family is not None else {"family": "custom"}
-    return {"law": own, "name": law.name, "summary": summary_spec(law.summary)}
+        raise BundleError(
+            f"its law, {law.name}, is a {type(law).__name__}, which is not stored; keep it "
+            "yourself and fit it again."
+        )
+    return {"law": family, "name": law.name, "summary": summary_spec(law.summary)}
 
 
-def law_from(spec: Mapping[str, Any], law: object) -> Law | StateSpace:
+def law_from(spec: Mapping[str, Any], law: object) -> UnfittedLaw:
     """Rebuild a law; a custom model or summary is that of ``law``, which must look the same."""
     summary, own = summary_from(spec["summary"]), spec["law"]
     if isinstance(law, PosteriorLaw):
@@ -295,8 +300,6 @@ ENGINES = (Exact, Nuts, Svi, Laplace, Ensemble)
 def pack_archive(archive: GrowingArchive, playing: object) -> Packed:
     """Write a growing archive with its rows; ``playing`` : a law of it that is stored elsewhere."""
     law, first = archive.law, archive.first.law
-    if not isinstance(law, Law | StateSpace):
-        raise BundleError(f"its archive is refitted by {type(law).__name__}, which is your own.")
     spec = law_spec(law)
     custom = spec["law"]["family"] == "custom" or summary_from(spec["summary"]) is None
     if custom and (getattr(law, "model", None) is not first.model or law.summary != first.summary):
