@@ -404,6 +404,26 @@ class Check:
     text: str
 
 
+WARN, FAIL = 0.01, 0.001  # nominal sizes: a check warns, or fails, a right law this often at most
+
+
+def verdict(
+    p: float,
+    size: float = float("inf"),
+    margins: tuple[float, float] = (0.0, 0.0),
+    *,
+    limits: tuple[float, float] = (WARN, FAIL),
+) -> Verdict:
+    """Return "fail" at p < limits[1] and size >= margins[1], "warn" at those [0], else "pass".
+
+    p : a p-value, or another figure that is worse the smaller it is; one that is not a number
+    fails. size : how large the deviation is; a small one passes, however surely it is there.
+    """
+    if not p >= limits[1] and size >= margins[1]:
+        return "fail"
+    return "warn" if not p >= limits[0] and size >= margins[0] else "pass"
+
+
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the most serious of some verdicts; "info" if there are none."""
     return max(verdicts, key=RANK.index, default="info")

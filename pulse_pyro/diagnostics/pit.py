@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.base import Check
-from pulse_pyro.diagnostics.by_unit import few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict
+from pulse_pyro.diagnostics.by_unit import few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 MAIN = 0.9  # the level whose coverage is the check's figure
@@ -28,7 +28,7 @@ COMPONENTS = (
 
 def ask_coverage(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the law's intervals hold W as often as they say."""
-    return [coverage_check(case.names[j], case.found.pit[:, j], case.found.unit, case.extra)]
+    return [coverage_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
 
 
 def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
@@ -41,7 +41,7 @@ def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
 
 def ask_pit(case: HeldOut, j: int) -> list[Check]:
     """Ask whether W falls evenly among the law's draws."""
-    return [pit_check(case.names[j], case.found.pit[:, j], case.found.unit, case.extra)]
+    return [pit_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
 
 
 def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:

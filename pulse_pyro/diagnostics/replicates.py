@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pulse_pyro._core.arrays import Float, Float1, Float2, Int
-from pulse_pyro.base import Check, worst_verdict
-from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict, worst_verdict
+from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 MARGINS = (0.02, 0.05)  # in standard deviations of f over replicated rows
 TAIL = 0.01  # of the replicates, beyond which a value is extreme
@@ -43,7 +43,7 @@ class Statistic(NamedTuple):
 
 def ask_replicates(case: HeldOut, j: int) -> list[Check]:
     """Ask whether archives drawn from the law look like the held-out one."""
-    found = case.found
+    found = case.judged
     w, draws = found.w[:, j], found.draws[..., j]
     return [replicate_check(case.names[j], w, draws, found.place, case.extra)]
 

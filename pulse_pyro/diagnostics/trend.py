@@ -8,11 +8,11 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.base import Check
-from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict
+from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 MARGINS = (0.05, 0.1)  # correlations that warn, that fail
 SHAPES = ("a slope", "a bend", "an S")
@@ -28,14 +28,14 @@ class TrendShape(NamedTuple):
 
 def ask_trend(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the mean is right wherever it points."""
-    w, mean = case.found.w[:, j], case.found.mean[:, j]
-    return [trend_check(case.names[j], w, mean, case.found.unit, case.extra)]
+    w, mean = case.judged.w[:, j], case.judged.mean[:, j]
+    return [trend_check(case.names[j], w, mean, case.judged.unit, case.extra)]
 
 
 def ask_spread(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the law is as wide as it should be wherever its mean points."""
-    pit, mean = case.found.pit[:, j], case.found.mean[:, j]
-    return [spread_check(case.names[j], pit, mean, case.found.unit, case.extra)]
+    pit, mean = case.judged.pit[:, j], case.judged.mean[:, j]
+    return [spread_check(case.names[j], pit, mean, case.judged.unit, case.extra)]
 
 
 def trend_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:

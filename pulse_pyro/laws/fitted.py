@@ -528,11 +528,12 @@ class PosteriorLaw:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())
         shapes = ", ".join(f"{k}{list(v.shape[1:])}" for k, v in self.draws.items())
         return (
-            f"FittedLaw {self.law.label}: {', '.join(self.schema.w_names)} given "
+            f"{type(self).__name__} {self.law.label}: {', '.join(self.schema.w_names)} given "
             f"{', '.join(self.schema.s_names)} ({', '.join(self.law.summary.names[:4])}"
             f"{', ...' if len(self.law.summary.names) > 4 else ''})\n"
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
-            f"{len(self.units)} units, {self.record.dropped} incomplete rows left out\n"
+            f"{len(self.units)} independent units or clusters, {self.record.dropped} incomplete "
+            f"rows left out\n"
             f"  draws: {shapes}" + (f"\n  quality: {quality}" if quality else "")
         )
 

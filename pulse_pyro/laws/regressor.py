@@ -163,7 +163,8 @@ class FittedSklearn:
         sd, units = ", ".join(f"{v:.3g}" for v in self.residuals.std(0)), len(self.units)
         return (
             f"FittedSklearn {self.law.name}: {', '.join(self.schema.w_names)} given "
-            f"{', '.join(self.schema.s_names)}\n  {len(self.residuals)} rows of {units} units; "
+            f"{', '.join(self.schema.s_names)}\n  {len(self.residuals)} rows of {units} "
+            "independent units or clusters; "
             f"sd of residuals on units it was not fitted on: {sd} ({self.law.residual})"
         )
 
