@@ -119,19 +119,19 @@ def calibration_study(
         made = replace(history, w=_redraw(truth, history, rng))
         fit, held_out = made.split(seed=seed + rep)
         fitted = law.fit(fit, seed=seed)
-        found = calibrate(fitted, held_out, features, level=level, seed=seed + rep, band=band)
-        s = found.contexts
+        calibration = calibrate(fitted, held_out, features, level=level, seed=seed + rep, band=band)
+        s = calibration.contexts
         wrong = np.abs(
             expected_features(truth, features, s, size=SIZE, rng=rng).mean
             - expected_features(fitted, features, s, size=SIZE, rng=rng).mean
         )
-        judge = found.inside & np.isfinite(found.error).all((1, 2))
+        judge = calibration.inside & np.isfinite(calibration.error).all((1, 2))
         if not judge.any():
             raise DataError("calibration_study: no held-out context lies in the band's domain.")
-        error, wrong = found.error[judge], wrong[judge]
+        error, wrong = calibration.error[judge], wrong[judge]
         covered.append(bool((wrong <= error).all()))
         tightness.append(float(error.max((1, 2)).mean() / max(wrong.max(), 1e-300)))
-        kinds.append(found.parts[0].band.kind)
+        kinds.append(calibration.parts[0].band.kind)
         steps.update()
     steps.close()
     return CoverageStudy(level, np.array(covered), np.array(tightness), tuple(kinds))

@@ -480,7 +480,7 @@ def plan(
             "bring more units, a summary with fewer inputs, mode 'all', or, if rows of a unit are "
             f"independent given the summary, noise 'rows'. {what}"
         )
-    return _result(judged, left_out, contexts, features, stakes, settled, seed)
+    return _result(judged, left_out, contexts, features, stakes=stakes, recipe=settled, seed=seed)
 
 
 def _expect(history: object, law: object, features: object, stakes: object) -> None:
@@ -568,6 +568,7 @@ def _result(
     left_out: list[str],
     contexts: History,
     features: Features,
+    *,
     stakes: Stakes,
     recipe: Recipe,
     seed: int,

@@ -70,7 +70,7 @@ def calibrate(
             f"calibrate: unit {leaked[0]!r} (and {len(leaked) - 1} more) was fitted on; pass the "
             "held-out part of History.split, or ask for calibrate_all, and read what it relies on."
         )
-    return _calibrate(law, held_out, features, level, seed, band, "split")
+    return _calibrate(law, held_out, features, level=level, seed=seed, band=band, mode="split")
 
 
 def calibrate_all(
@@ -92,13 +92,14 @@ def calibrate_all(
     """
     law = as_law(law, "calibrate_all")
     _check(law, history, features)
-    return _calibrate(law, history, features, level, seed, band, "all")
+    return _calibrate(law, history, features, level=level, seed=seed, band=band, mode="all")
 
 
 def _calibrate(
     law: FittedLaw,
     held_out: History,
     features: Features,
+    *,
     level: float,
     seed: int,
     band: BandChoice,

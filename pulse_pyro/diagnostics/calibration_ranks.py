@@ -137,12 +137,12 @@ def sbc(
         raise ModelError("sbc: an ensemble of networks is no posterior; there is nothing to rank.")
     if isinstance(history, History):  # every row with inputs counts
         history = replace(history, w=np.zeros_like(history.w))
-    data, known = law.prepare(history)
-    card = known.check(history)
+    data, settled = law.prepare(history)
+    card = settled.check(history)
     from pulse_pyro._pyro.predict import simulate_prior
 
     rows = replace(data.rows, x=data.x)
-    model = known.model_for(data.x.shape[1], data.w_dim)
+    model = settled.model_for(data.x.shape[1], data.w_dim)
     ranks: list[Int] = []
     names: tuple[str, ...] = ()
     for r in bar(range(replications), label="sbc"):
@@ -151,9 +151,9 @@ def sbc(
             raise ModelError(
                 f"sbc: archive {r} drawn from the prior of {law.label} has no W at all."
             )
-        _, fit = known.fit_data(FitData.raw(replace(rows, w=drawn.w)), how, _seed(seed, r))
-        found, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
-        ranks.append(found)
+        _, fit = settled.fit_data(FitData.raw(replace(rows, w=drawn.w)), how, _seed(seed, r))
+        ranked, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
+        ranks.append(ranked)
     every = np.stack(ranks)
     return Sbc(every, names, _uniform(every, seed), repr(how), int(seed))
 
@@ -168,10 +168,14 @@ def _ranks(
     """Rank each scalar of the truth among 99 draws spread over all of them."""
     out, names = [], []
     for name, value in truth.items():
-        own = draws[name]
-        if len(own) < RANKS:
-            raise ModelError(f"sbc: the engine returned {len(own)} draws, {RANKS} are needed.")
-        some = own[np.linspace(0, len(own) - 1, RANKS).round().astype(int)].reshape(RANKS, -1)
+        posterior = draws[name]
+        if len(posterior) < RANKS:
+            raise ModelError(
+                f"sbc: the engine returned {len(posterior)} draws, {RANKS} are needed."
+            )
+        some = posterior[np.linspace(0, len(posterior) - 1, RANKS).round().astype(int)].reshape(
+            RANKS, -1
+        )
         flat = np.asarray(value).reshape(-1)
         below, equal = (some < flat).sum(0), (some == flat).sum(0)
         out.append(below + rng.integers(0, equal + 1))

@@ -52,20 +52,20 @@ def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
     or lengths that make them worth fewer, are not judged.
     """
     alone = _row_error(pit, unit)
-    found, least_p, apart = {}, 1.0, 0.0
+    coverage, least_p, apart = {}, 1.0, 0.0
     for level in LEVELS:
         inside = np.where(np.isfinite(pit), np.abs(pit - 0.5) <= level / 2, np.nan)
         least = np.sqrt(level * (1 - level)) * alone
         test = unit_mean(inside - level, unit, extra=extra, least=least)
-        found[level], units = float(np.nanmean(inside)), test.units
+        coverage[level], units = float(np.nanmean(inside)), test.units
         if test.p < least_p:
             least_p, apart = test.p, test.mean
-    value = found[MAIN]
+    value = coverage[MAIN]
     if (why := few(test)) is not None:
         return Check(f"coverage {name}", "info", value, MAIN, why)
     p = min(1.0, least_p * len(LEVELS))
     word = verdict(p, abs(apart), COVERAGE)
-    shown = ", ".join(f"{100 * level:.3g} %: {found[level]:.3f}" for level in LEVELS)
+    shown = ", ".join(f"{100 * level:.3g} %: {coverage[level]:.3f}" for level in LEVELS)
     text = f"Share of held-out {name} inside its 90 % predictive interval. All levels: {shown} "
     text += f"({units} units, p = {p:.2g})."
     if word != "pass":

@@ -81,10 +81,10 @@ def baselines(
             fit = linear_lags(fitted.summary).fit(train, seed=seed)
         except DataError:  # a fold without a complete row
             return {}
-        asked = fit(held_out, row[at])
-        draws = asked.draws(size, rng=stream(seed, "baseline", at[0]))
+        given = fit(held_out, row[at])
+        draws = given.draws(size, rng=stream(seed, "baseline", at[0]))
         flat.log[at], flat.crps[at] = normal_scores(w[at], *_marginal(fitted, train))
-        line.log[at], line.crps[at] = asked.joint_log_density(w[at]), draws_crps(draws, w[at])
+        line.log[at], line.crps[at] = given.joint_log_density(w[at]), draws_crps(draws, w[at])
     return {"climatology": flat, "linear": line}
 
 
@@ -162,7 +162,7 @@ def comparisons(
     return out
 
 
-def score_checks(found: Sequence[ScoreComparison]) -> list[Check]:
+def score_checks(compared_scores: Sequence[ScoreComparison]) -> list[Check]:
     """Return one check a score: worse than climatology fails.
 
     No better than climatology (a gain below 0.01), or worse than a linear law, warns. "Worse" is at
@@ -171,8 +171,8 @@ def score_checks(found: Sequence[ScoreComparison]) -> list[Check]:
     law whose S tells little about W is warned of as a matter of course.
     """
     return [
-        _check(score, {one.against: one for one in found if one.score == score})
-        for score in dict.fromkeys(one.score for one in found)
+        _check(score, {gain.against: gain for gain in compared_scores if gain.score == score})
+        for score in dict.fromkeys(gain.score for gain in compared_scores)
     ]
 
 

@@ -46,11 +46,11 @@ def trend_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> 
     t tests over units, Bonferroni over the three. The figure is the clearest correlation. Not seen:
     errors of the mean along inputs that hardly move the expectation; ``calibrate`` tests those.
     """
-    left = w - mean
-    scale = float(np.sqrt(np.nanmean(left**2))) or 1.0
-    found = _clearest(left / scale, mean, unit, extra)
+    residual = w - mean
+    scale = float(np.sqrt(np.nanmean(residual**2))) or 1.0
+    clearest = _clearest(residual / scale, mean, unit, extra)
     remedy = " The mean is wrong: try gaussian_process, or another summary."
-    return _check(f"trend {name}", f"what is left of {name}", found, remedy)
+    return _check(f"trend {name}", f"what is left of {name}", clearest, remedy)
 
 
 def spread_check(name: str, pit: Float1, mean: Float1, unit: Int, extra: float) -> Check:
@@ -60,11 +60,11 @@ def spread_check(name: str, pit: Float1, mean: Float1, unit: Int, extra: float) 
     is large where W falls far out, and has mean 0 wherever the law is as wide as it should be.
     """
     size = np.sqrt(5.0) * np.polynomial.legendre.Legendre.basis(2)(2 * pit - 1)
-    found = _clearest(
+    clearest = _clearest(
         size - np.nanmean(size), mean, unit, extra
     )  # its overall level is pit's question
     remedy = " The law is too narrow here and too wide there: try neural_density, or a model file."
-    return _check(f"spread {name}", f"the size of errors of {name}", found, remedy)
+    return _check(f"spread {name}", f"the size of errors of {name}", clearest, remedy)
 
 
 def _clearest(value: Float1, mean: Float1, unit: Int, extra: float) -> TrendShape:

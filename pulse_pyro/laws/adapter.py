@@ -64,9 +64,9 @@ class LawAdapter:
     @property
     def id(self) -> str:
         """Its own fingerprint, or one by its answers at five rows like the archive's."""
-        own = getattr(self.law, "id", None)
-        if isinstance(own, str):
-            return own
+        fingerprint = getattr(self.law, "id", None)
+        if isinstance(fingerprint, str):
+            return fingerprint
         mean, sd = self.schema.contexts
         s = mean + sd * stream(0, "probe").standard_normal((PROBES, len(mean)))
         about = f"{type(self.law).__name__} {self.schema.s_names} {self.schema.w_names}"

@@ -233,8 +233,8 @@ class PosteriorConditional:
         if not closed.all():
             index = self.law.pick(COVARIANCE_DRAWS, rng := stream(0, "cdf"))
             drawn = self.law.sample_at(self.x[~closed], index, rng)
-            known = ~(np.isnan(drawn[0]) | np.isnan(w[~closed]))
-            out[~closed] = np.where(known, (drawn <= w[~closed]).mean(0), np.nan)
+            answered = ~(np.isnan(drawn[0]) | np.isnan(w[~closed]))
+            out[~closed] = np.where(answered, (drawn <= w[~closed]).mean(0), np.nan)
         return out
 
     def _linear_cdf(self, kernel: LinearKernel, x: Float2, w: Float2) -> Float2:
@@ -314,8 +314,8 @@ class PosteriorConditional:
         short = np.flatnonzero(np.isnan(self.x.sum(-1)))
         line = self.law.line
         if len(short) and line is not None:
-            left = self.law.inputs.moments(self.x[short]).cov
-            out[short] += np.swapaxes(line[1], 0, 1) @ left @ line[1]
+            unseen_cov = self.law.inputs.moments(self.x[short]).cov
+            out[short] += np.swapaxes(line[1], 0, 1) @ unseen_cov @ line[1]
         return out
 
 

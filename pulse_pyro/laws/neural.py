@@ -109,12 +109,12 @@ class NeuralKernel:
         """Return E[w | x, member], (len(index), n, w_dim)."""
         used, which = np.unique(index, return_inverse=True)
         rows = self._rows(1)
-        found = np.empty((len(used), len(x), self.w_dim))
+        means = np.empty((len(used), len(x), self.w_dim))
         for i, member in enumerate(used):
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                found[i, at] = self._means(self._run(x[at], int(member)))
-        return found[which]
+                means[i, at] = self._means(self._run(x[at], int(member)))
+        return means[which]
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, member), (len(index), n)."""
@@ -165,11 +165,11 @@ class NeuralKernel:
         choice = rng.random(out.shape[:2])
         rows = self._rows(1)
         for member in np.unique(index):
-            own = np.flatnonzero(index == member)
+            draws = np.flatnonzero(index == member)
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                found = self._run(x[at], int(member))
-                _draw(found, own, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
+                outputs = self._run(x[at], int(member))
+                _draw(outputs, draws, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
         return out
 
 
@@ -326,10 +326,12 @@ class NeuralFamily:
         # a gap too rare to learn from costs its rows
         kept = ~np.isnan(data.x[:, ~np.array(self.missable)]).any(axis=1)
         x = with_mask(data.x[kept]) if self.masked else data.x[kept]
-        found = train(x, data.w[kept], held[kept], shape, how, self.masking, seed)
+        trained = train(
+            x, data.w[kept], held[kept], shape, how=how, masking=self.masking, seed=seed
+        )
         # from the law's units to those of w
-        score = found.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
-        return None, replace(found, quality={"held_out_score": score})
+        score = trained.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
+        return None, replace(trained, quality={"held_out_score": score})
 
     def kernel(self, draws: Mapping[str, Float]) -> NeuralKernel:
         """NumPy prediction."""
