@@ -1,6 +1,6 @@
 """Contracts and values that every part of the package shares: the page to read first.
 
-A law is a Pyro program plus what it may see of the past (:class:`Fittable`); fitted, it is a
+A law is a Pyro program plus what it may see of the past (:class:`UnfittedLaw`); fitted, it is a
 :class:`FittedLaw`, which answers at any rows with a :class:`Conditional`. Any object with
 ``__call__`` and ``schema`` is a law for ``diagnose``, ``calibrate`` and policies.
 """
@@ -85,7 +85,10 @@ class Conditional(Protocol):
     def cdf(self, w: Float2) -> Float2:
         """Return P(W_j <= w_j | S_1:t), (n, w_dim), column by column."""
 
-    def log_density(self, w: Float2) -> Float1 | None:
+    def log_density(self, w: Float2) -> Float2 | None:
+        """Return log p(W_j = w_j | S_1:t), (n, w_dim), column by column; None where not known."""
+
+    def joint_log_density(self, w: Float2) -> Float1 | None:
         """Return log p(W = w | S_1:t), (n,), of all columns together; None without a density."""
 
 
@@ -152,10 +155,10 @@ class FittedLaw(Protocol):
         """What of the past of S it looks at."""
 
     def __call__(self, source: Any, at: ArrayLike | None = None) -> Conditional:
-        """Return the law of W at the rows of a History, or of s (batch, time, s_dim).
+        """Return the law of W at the rows of a History, or of s (batch, time[, action], s_dim).
 
         at : which rows, True or False for each or their numbers; all by default, in order, (batch,
-        time) read row by row.
+        time[, action]) read row by row. Each action's S is a series of its own.
         """
 
     def follow(self, unit: str | None = None) -> Follower:
@@ -167,8 +170,9 @@ def is_exact(law: FittedLaw) -> bool:
     return law(np.full((1, 1, len(law.schema.s_names)), np.nan)).exact
 
 
-class Fittable(Protocol):
-    """A law that has not been fitted."""
+@runtime_checkable
+class UnfittedLaw(Protocol):
+    """A law that has not been fitted: built in, of a regressor, or your own (``pp.Law``)."""
 
     @property
     def name(self) -> str:
@@ -178,11 +182,18 @@ class Fittable(Protocol):
     def summary(self) -> Summary:
         """What of the past of S it looks at."""
 
+    @property
+    def engines(self) -> tuple[type, ...]:
+        """Engines it can be fitted by, its own first; none if it fits itself."""
+
     def check(self, history: Any) -> ModelCard:
         """Look at the model on a few rows, or say which rule it breaks."""
 
     def fit(self, history: Any, how: Any = None, *, seed: int, warm: Any = None) -> Any:
-        """Fit on an archive and return the fitted law."""
+        """Fit on an archive and return a :class:`FittedLaw`, whose class is the law's own affair.
+
+        how : an engine, or None for its own. warm : an earlier fit to start from.
+        """
 
 
 # Columns: what they are called, which are seen online, and what kind of values they hold.
@@ -538,6 +549,26 @@ class Check:
     value: float
     threshold: float
     text: str
+
+
+WARN, FAIL = 0.01, 0.001  # nominal sizes: a check warns, or fails, a right law this often at most
+
+
+def verdict(
+    p: float,
+    size: float = float("inf"),
+    margins: tuple[float, float] = (0.0, 0.0),
+    *,
+    limits: tuple[float, float] = (WARN, FAIL),
+) -> Verdict:
+    """Return "fail" at p < limits[1] and size >= margins[1], "warn" at those [0], else "pass".
+
+    p : a p-value, or another figure that is worse the smaller it is; one that is not a number
+    fails. size : how large the deviation is; a small one passes, however surely it is there.
+    """
+    if not p >= limits[1] and size >= margins[1]:
+        return "fail"
+    return "warn" if not p >= limits[0] and size >= margins[0] else "pass"
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:

@@ -80,7 +80,7 @@ def mean_draws_at(law, s, size, *, rng):
 def log_density_at(law, s, w, draws=200):
     """log p(W_t = w_t | S_1:t), (batch, time)."""
     rows = np.asarray(w, np.float64).reshape(-1, np.shape(w)[-1])
-    return law(s).log_density(rows, draws=draws).reshape(np.shape(s)[:-1])
+    return law(s).joint_log_density(rows, draws=draws).reshape(np.shape(s)[:-1])
 
 
 def variance_at(law, s):

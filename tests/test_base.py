@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pulse_pyro.base import Check, Checks, worst_verdict
+from pulse_pyro.base import Check, Checks, verdict, worst_verdict
 
 ORDER = ("info", "pass", "warn", "fail")
 
@@ -41,3 +41,26 @@ def test_no_checks_say_nothing():
     assert made().verdict == "info"
     assert made().table.empty
     assert made().worst(3) == ()
+
+
+@pytest.mark.parametrize(
+    ("p", "size", "word"),
+    [
+        (0.0009, 0.1, "fail"),
+        (0.0009, 0.07, "warn"),
+        (0.0009, 0.04, "pass"),
+        (0.001, 0.1, "warn"),
+        (0.01, 0.1, "pass"),
+        (float("nan"), 0.1, "fail"),
+    ],
+)
+def test_a_verdict_needs_a_small_p_and_a_large_deviation(p, size, word):
+    assert verdict(p, size, (0.05, 0.1)) == word
+
+
+def test_a_verdict_by_other_limits():
+    assert [verdict(p, limits=(0.05, 0.01)) for p in (0.009, 0.04, 0.05)] == [
+        "fail",
+        "warn",
+        "pass",
+    ]

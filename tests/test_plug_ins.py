@@ -103,11 +103,11 @@ FILES = {
 
 
         def whole(case):
-            return [Check("toy law", "info", float(len(case.found.row)), 0.0, "A toy.")]
+            return [Check("toy law", "info", float(len(case.judged.row)), 0.0, "A toy.")]
 
 
         def each(case, j):
-            worst = abs(case.found.w[..., j] - case.found.mean[..., j]).max()
+            worst = abs(case.judged.w[..., j] - case.judged.mean[..., j]).max()
             return [Check(f"toy {case.names[j]}", "warn", float(worst), 0.0, "A toy warns.")]
     """,
     "toy_policy": """

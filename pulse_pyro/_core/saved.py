@@ -126,6 +126,12 @@ def _kind_of(thing: object) -> str:
     for kind, about in KINDS.items():
         if about.cls in ours:
             return kind
+    if callable(thing) and hasattr(thing, "schema"):
+        raise BundleError(
+            f"save: {type(thing).__name__} is a law of another make, which is not stored; keep its "
+            "model yourself. Policies and calibrations with it are saved, and take the fitted law "
+            "back: load(path, law=law)."
+        )
     raise BundleError(
         f"save: a fitted law, a Calibration, Diagnostics, a Run or a policy such as PulseUCB was "
         f"expected, but got {type(thing).__name__}"

@@ -114,8 +114,8 @@ def choose_engine(
     if inference is None:
         return engines[0]() if engines else None
     if not isinstance(inference, tuple(ENGINES.values())):
-        known = _either(list(ENGINES.values()))
-        raise SettingError(f"{label}: inference must be {known}, but got {inference!r}.")
+        choices = _either(list(ENGINES.values()))
+        raise SettingError(f"{label}: inference must be {choices}, but got {inference!r}.")
     if isinstance(inference, engines):
         return inference
     why = f": {reason}" if reason else ""

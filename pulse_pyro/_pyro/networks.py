@@ -142,7 +142,7 @@ def train(
         most = max(JUDGED // (how.members * shape.outputs), 1000)
         judge = judge[torch.randperm(len(judge))[:most]]
         weights = _start(shape, how.members)
-        losses = _descend(rows, fit_on, judge, shape, weights, how, masking)
+        losses = _descend(rows, fit_on, judge, shape, weights, how=how, masking=masking)
         draws = {name: value.detach().double().numpy() for name, value in weights.items()}
     return Fit(draws, {"held_out_score": -float(losses.min(0).mean())}, losses.mean(1))
 

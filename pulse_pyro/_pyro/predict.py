@@ -143,6 +143,13 @@ class PyroKernel:
             out: Float2 = law.log_prob(torch.as_tensor(w)).numpy()
         return out
 
+    def column_log_density(self, x: Float2, w: Float2, index: Any) -> Float3 | None:
+        """Return log p(w_j | x, draw), (len(index), n, 1); None of several W: a model says no more.
+
+        Its site is one distribution of all W; what that makes of one of them is not asked of Pyro.
+        """
+        return self.log_density(x, w, index)[..., None] if self.card.w_dim == 1 else None
+
     def _by_rows(
         self, x: Float2, index: Any, seed: int, use: Callable[[Callable[[], Any]], torch.Tensor]
     ) -> Float3:

@@ -11,11 +11,11 @@ from pulse_pyro.bands.bins import SKEWED
 from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
 from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
-from pulse_pyro.base import Check, Verdict
+from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.data.summary import Lags
 
-WARN, FIT_FAIL, FAIL = 0.05, 0.01, 0.001  # p-values; the second for lack of fit
+FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most
 BEYOND = 3  # lags it looks back beyond the summary's memory
 MANY_EACH = 5  # units per coefficient from which cluster variances of a linear band are steady
@@ -51,14 +51,14 @@ def _lack_of_fit(
     test = lack_of_fit(
         fit, omitted, (*sample.x_names, *names), sample.unit[fit.kept], stream(seed, "lack of fit")
     )
-    verdict: Verdict = "fail" if test.p < FIT_FAIL else "warn" if test.p < WARN else "pass"
+    word = verdict(test.p, limits=FIT_LIMITS)
     text = "p-value of: given the summary, in the band's form, the past of S tells no more."
-    if verdict != "pass":
+    if word != "pass":
         text += (
             f" What is left depends on {test.worst}: {_remedy(test.worst)} Until then the bound "
         )
-        text += "does not hold." if verdict == "fail" else "is in doubt."
-    return Check("lack of fit", verdict, test.p, WARN, text)
+        text += "does not hold." if word == "fail" else "is in doubt."
+    return Check("lack of fit", word, test.p, FIT_LIMITS[0], text)
 
 
 def _remedy(worst: str) -> str:
@@ -103,8 +103,7 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
             if units >= FEWEST_CLUSTERS
             else "narrow. Hold out more units, so that variances by unit can be used."
         )
-    verdict: Verdict = "fail" if p < FAIL else "warn" if bad else "pass"
-    return Check("dependence within units", verdict, p, LEVEL, text)
+    return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 
 def _rare(fit: BandFit, sample: Sample) -> Check | None:

@@ -13,17 +13,17 @@ from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
+from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.uniform import BandChoice, calibrate
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features, expected_features
-from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.laws.law import Law
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 SIZE = 2000  # Monte Carlo draws of the truth, used only if Phi is not affine
 VALUES = 4_000_000  # values in flight
+DRAWS = 1000  # of the fitted law that a new W is picked from
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class CoverageStudy:
 
 
 def calibration_study(
-    law: Law,
+    law: UnfittedLaw,
     history: History,
     features: Features,
     *,
@@ -95,17 +95,19 @@ def calibration_study(
 ) -> CoverageStudy:
     """Simulate archives from the fitted law, refit, recalibrate, count.
 
-    The law is fitted to ``history``; its posterior mixture is then the truth: W is redrawn given
-    the recorded S, units are split, the law refitted on one half and calibrated with the other,
-    and the bound compared with the now known error at every held-out context in the domain.
+    law : not yet fitted, of any kind; one that does not say how unsure it is of its mean, as a
+    regressor, is taken at its word. It is fitted to ``history``; its posterior mixture is then the
+    truth: W is redrawn given the recorded S, units are split, the law refitted on one half and
+    calibrated with the other, and the bound compared with the now known error at every held-out
+    context in the domain.
 
     It tells whether the recipe works for a truth like the fitted law, at this size, with these S;
     it says nothing about truths the law cannot express.
     """
     whole(reps, "calibration_study: reps", 1)
-    if not isinstance(law, Law):
+    if not isinstance(law, UnfittedLaw):
         raise ModelError(
-            f"calibration_study: a Law that can be fitted again was expected, but got "
+            f"calibration_study: a law that can be fitted again was expected, but got "
             f"{type(law).__name__}; pass the law itself, e.g. linear_lags(19)."
         )
     check_level(level, "calibration_study")
@@ -117,36 +119,33 @@ def calibration_study(
         made = replace(history, w=_redraw(truth, history, rng))
         fit, held_out = made.split(seed=seed + rep)
         fitted = law.fit(fit, seed=seed)
-        found = calibrate(fitted, held_out, features, level=level, seed=seed + rep, band=band)
-        s = found.contexts
+        calibration = calibrate(fitted, held_out, features, level=level, seed=seed + rep, band=band)
+        s = calibration.contexts
         wrong = np.abs(
             expected_features(truth, features, s, size=SIZE, rng=rng).mean
             - expected_features(fitted, features, s, size=SIZE, rng=rng).mean
         )
-        judge = found.inside & np.isfinite(found.error).all((1, 2))
+        judge = calibration.inside & np.isfinite(calibration.error).all((1, 2))
         if not judge.any():
             raise DataError("calibration_study: no held-out context lies in the band's domain.")
-        error, wrong = found.error[judge], wrong[judge]
+        error, wrong = calibration.error[judge], wrong[judge]
         covered.append(bool((wrong <= error).all()))
         tightness.append(float(error.max((1, 2)).mean() / max(wrong.max(), 1e-300)))
-        kinds.append(found.parts[0].band.kind)
+        kinds.append(calibration.parts[0].band.kind)
         steps.update()
     steps.close()
     return CoverageStudy(level, np.array(covered), np.array(tightness), tuple(kinds))
 
 
-def _redraw(truth: PosteriorLaw, history: History, rng: np.random.Generator) -> Float2:
-    """Draw W anew from the posterior mixture at the complete rows; the others are left out."""
-    rows = history.rows(truth.summary)
-    count, dim = truth.kernel.count, len(history.w_names)
-    made = np.empty_like(rows.w)
-    block = max(VALUES // (count * dim), 1)
-    for start in range(0, len(made), block):
-        at = slice(start, start + block)
-        # every posterior draw once, then one of them per row: exactly the mixture
-        every = truth.sample_at(rows.x[at], truth.pick(count, rng), rng)
-        pick = rng.integers(count, size=(1, every.shape[1], 1))
-        made[at] = np.take_along_axis(every, pick, axis=0)[0]
+def _redraw(truth: FittedLaw, history: History, rng: np.random.Generator) -> Float2:
+    """Draw W anew from the fitted law at the complete rows; the others are left out."""
+    complete = history.rows(truth.summary).at
     out = np.full_like(history.w, np.nan)
-    out[rows.at] = made
+    block = max(VALUES // (DRAWS * out.shape[1]), 1)
+    for start in range(0, len(complete), block):
+        at = complete[start : start + block]
+        # posterior draws equally often, then one of them per row: rows do not share parameters
+        drawn = truth(history, at).draws(DRAWS, rng=rng)
+        pick = rng.integers(DRAWS, size=(1, len(at), 1))
+        out[at] = np.take_along_axis(drawn, pick, axis=0)[0]
     return out

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro._core.arrays import Float1, Float2, Float3
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3
 from pulse_pyro._core.errors import ModelError
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import (
@@ -21,12 +21,13 @@ from pulse_pyro.base import (
     FittedLaw,
     Follower,
     Summary,
+    UnfittedLaw,
 )
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.uniform import BandChoice, calibrate
 from pulse_pyro.data.history import History, Source, context_rows
 from pulse_pyro.features import Features, expectation
-from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.fitted import by_action, chosen
 
 
 class AverageConditional:
@@ -71,13 +72,22 @@ class AverageConditional:
         out: Float2 = (self.one.cdf(w) + self.two.cdf(w)) / 2.0
         return out
 
-    def log_density(self, w: Float2) -> Float1 | None:
+    def log_density(self, w: Float2) -> Float2 | None:
+        """Return log p(W_j = w_j | S_1:t), (n, w_dim); None if one of the laws has no density."""
+        return _mixed(self.one.log_density(w), self.two.log_density(w))
+
+    def joint_log_density(self, w: Float2) -> Float1 | None:
         """Return log p(W = w | S_1:t), (n,); None if one of the laws has no density."""
-        one, two = self.one.log_density(w), self.two.log_density(w)
-        if one is None or two is None:
-            return None
-        out: Float1 = np.logaddexp(one, two) - np.log(2.0)
-        return out
+        return _mixed(self.one.joint_log_density(w), self.two.joint_log_density(w))
+
+
+def _mixed(one: Float | None, two: Float | None) -> Float | None:
+    """Return the log of the average of two densities."""
+    if one is None or two is None:
+        return None
+    with np.errstate(invalid="ignore"):  # NaN where a law does not answer
+        out: Float = np.logaddexp(one, two) - np.log(2.0)
+    return out
 
 
 class AverageLaw:
@@ -97,10 +107,10 @@ class AverageLaw:
         return self.one.summary
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> AverageConditional:
-        """Return the law of W at the rows of a History, or of s (batch, time, s_dim)."""
+        """Return the law of W at the rows of a History, or of s (batch, time[, action], s_dim)."""
+        source, at = by_action(source, at)
         _, s = context_rows(source, self.summary, self.schema, "AverageLaw")
-        rows = slice(None) if at is None else np.arange(len(s))[np.asarray(at).reshape(-1)]
-        return AverageConditional(self.one(source, at), self.two(source, at), s[rows])
+        return AverageConditional(self.one(source, at), self.two(source, at), s[chosen(at, len(s))])
 
     def follow(self, unit: str | None = None) -> Follower:
         """Two laws cannot be followed as one: play one of them, or simulate."""
@@ -117,7 +127,7 @@ class CrossFit(NamedTuple):
 
 
 def calibrate_crossfit(
-    law: Law,
+    law: UnfittedLaw,
     history: History,
     features: Features,
     *,
@@ -131,11 +141,11 @@ def calibrate_crossfit(
     the two bounds, which is what ``error_at`` of the calibration returns.
     """
     check_level(level, "calibrate_crossfit")
-    if not isinstance(law, Law) or not isinstance(history, History):
+    if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
         raise ModelError(
-            "calibrate_crossfit: a Law, such as linear_lags(19), and a History were expected, but "
-            "got "
-            f"{type(law).__name__} and {type(history).__name__}; it fits the law itself."
+            "calibrate_crossfit: a law that is not fitted, such as linear_lags(19), and a History "
+            f"were expected, but got {type(law).__name__} and {type(history).__name__}; it fits "
+            "the law itself."
         )
     one, two = history.split(seed=seed)
     each = 1.0 - (1.0 - level) / 2.0
@@ -144,19 +154,19 @@ def calibrate_crossfit(
     b = calibrate(second, one, features, level=each, seed=seed, band=band)
     average = AverageLaw(first, second)
     parts = a.parts + b.parts
-    found = [part.errors(a.contexts) for part in parts]
+    bounds = [part.errors(a.contexts) for part in parts]
     calibration = Calibration(
-        parts,
-        level,
-        "crossfit",
-        seed,
-        average.id,
-        a.contexts,
-        np.mean([error for error, _ in found], axis=0),
-        np.all([inside for _, inside in found], axis=0),
-        a.noise_sd + b.noise_sd,
-        Checks(_named(a.checks, 1) + _named(b.checks, 2)),
-        a.why,
+        parts=parts,
+        level=level,
+        mode="crossfit",
+        seed=seed,
+        law_id=average.id,
+        contexts=a.contexts,
+        error=np.mean([error for error, _ in bounds], axis=0),
+        inside=np.all([inside for _, inside in bounds], axis=0),
+        noise_sd=a.noise_sd + b.noise_sd,
+        checks=Checks(_named(a.checks, 1) + _named(b.checks, 2)),
+        why=a.why,
     )
     return CrossFit(average, calibration)
 

@@ -97,36 +97,36 @@ def halvings(calibration: Calibration) -> list[Halving]:
         half, extra = budget.half[seen], budget.monte_carlo[seen]
         out += [
             Halving(
-                name,
-                float(half[:, j].mean()),
-                float(gap[:, j].mean()),
-                float(extra[:, j].mean()),
-                float((gap[:, j] > half[:, j] + extra[:, j]).mean()),
-                RATES.get(part.band.kind, SMOOTH),
-                part.band.units,
+                target=name,
+                half=float(half[:, j].mean()),
+                difference=float(gap[:, j].mean()),
+                monte_carlo=float(extra[:, j].mean()),
+                leaves=float((gap[:, j] > half[:, j] + extra[:, j]).mean()),
+                rate=RATES.get(part.band.kind, SMOOTH),
+                units=part.band.units,
             )
             for j, name in enumerate(part.band.y_names)
         ]
     return out
 
 
-def halving_table(found: list[Halving]) -> DataFrame:
+def halving_table(halves: list[Halving]) -> DataFrame:
     """One line per target: shares of the bound, where the law leaves the band, units needed."""
     import pandas as pd
 
-    drawn = {"share of Monte Carlo": [f"{one.monte_carlo / one.bound:.0%}" for one in found]}
+    drawn = {"share of Monte Carlo": [f"{half.monte_carlo / half.bound:.0%}" for half in halves]}
     return pd.DataFrame(
         {
-            "target": [one.target for one in found],
-            "bound mean": [one.bound for one in found],
-            "share of r": [f"{one.half / one.bound:.0%}" for one in found],
-            "share of difference": [f"{one.difference / one.bound:.0%}" for one in found],
-            **(drawn if any(one.monte_carlo for one in found) else {}),
-            "law outside band": [f"{one.leaves:.1%}" for one in found],
-            "r falls like": [f"n^-{one.rate:.2g}" for one in found],
-            "units now": [one.units for one in found],
-            "units, difference is chance": [round_up(one.units_at_best) for one in found],
-            "units, difference stays": [round_up(one.units_if_it_stays) for one in found],
+            "target": [half.target for half in halves],
+            "bound mean": [half.bound for half in halves],
+            "share of r": [f"{half.half / half.bound:.0%}" for half in halves],
+            "share of difference": [f"{half.difference / half.bound:.0%}" for half in halves],
+            **(drawn if any(half.monte_carlo for half in halves) else {}),
+            "law outside band": [f"{half.leaves:.1%}" for half in halves],
+            "r falls like": [f"n^-{half.rate:.2g}" for half in halves],
+            "units now": [half.units for half in halves],
+            "units, difference is chance": [round_up(half.units_at_best) for half in halves],
+            "units, difference stays": [round_up(half.units_if_it_stays) for half in halves],
         }
     ).set_index("target")
 

@@ -14,14 +14,12 @@ from pulse_pyro._core.errors import DataError, ModelError, PulseError, SettingEr
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.base import Check, picture
+from pulse_pyro.base import Check, UnfittedLaw, picture
 from pulse_pyro.calibration.calibration import Calibration, reward_bound
 from pulse_pyro.calibration.recipe import Recipe
 from pulse_pyro.calibration.stakes import Parts, Stakes
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features, expected_features
-from pulse_pyro.laws.filtering import StateSpace
-from pulse_pyro.laws.law import Law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -258,8 +256,8 @@ class Plan:
                 f"{_count(low)} to {_count(high)}); with {self.units:,} it is {share:.2g} times "
                 "the statistical part."
             )
-        known = self.units < low < math.inf
-        least = f", {_count(low)} units at the very least" if known else ""
+        more = self.units < low < math.inf
+        least = f", {_count(low)} units at the very least" if more else ""
         return (
             f"not reachable by this rate {where}{least}; with {self.units:,} units imputation is "
             f"{share:.2g} times the statistical part: improve the law, or its summary."
@@ -399,7 +397,7 @@ class Size(NamedTuple):
 
 def plan(
     history: History,
-    law: Law | StateSpace,
+    law: UnfittedLaw,
     features: Features,
     *,
     stakes: Stakes,
@@ -460,7 +458,7 @@ def plan(
     sizes = sorted({round(whole_size / share) for share in SHARES} - {0})
     settled = _settle(recipe, law, history, features, seed)
     steps = bar(total=len(sizes) * orderings, label="plan")
-    found: list[Size] = []
+    judged: list[Size] = []
     left_out: list[str] = []
     for units in sizes:
         try:
@@ -469,32 +467,31 @@ def plan(
             ]
             made = []
             for o, part in enumerate(parts):
-                own = int(stream(seed, "plan", "ordering", o).integers(2**31))
-                made.append(settled.calibrate(law, part, features, seed=own))
+                part_seed = int(stream(seed, "plan", "ordering", o).integers(2**31))
+                made.append(settled.calibrate(law, part, features, seed=part_seed))
                 steps.update()
-            found.append(_judge(units, parts, made, contexts, stakes))
+            judged.append(_judge(units, parts, made, contexts, stakes))
         except PulseError as error:
             left_out.append(f"{units} units are too few: {error}")
     steps.close()
-    found = _comparable(found, left_out)
-    if len(found) < FEWEST:
+    judged = _comparable(judged, left_out)
+    if len(judged) < FEWEST:
         what = " ".join(left_out) or f"an archive of {whole_size} units has no more."
         raise DataError(
-            f"plan: a decay needs {FEWEST} sizes, {len(found)} of {len(sizes)} could be judged; "
+            f"plan: a decay needs {FEWEST} sizes, {len(judged)} of {len(sizes)} could be judged; "
             "bring more units, a summary with fewer inputs, mode 'all', or, if rows of a unit are "
             f"independent given the summary, noise 'rows'. {what}"
         )
-    return _result(found, left_out, contexts, features, stakes, settled, seed)
+    return _result(judged, left_out, contexts, features, stakes=stakes, recipe=settled, seed=seed)
 
 
 def _expect(history: object, law: object, features: object, stakes: object) -> None:
     if not isinstance(history, History):
         raise DataError(f"plan: a History was expected, but got {type(history).__name__}.")
-    if not isinstance(law, Law | StateSpace):
+    if not isinstance(law, UnfittedLaw):
         raise ModelError(
             f"plan: a law that can be fitted again was expected, but got {type(law).__name__}; "
-            "pass "
-            "the law itself, e.g. linear_lags(19)."
+            "pass the law itself, e.g. linear_lags(19)."
         )
     if not isinstance(features, Features):
         raise SettingError(
@@ -520,7 +517,7 @@ def _subsets(n: int, units: int, orderings: int, seed: int) -> list[Int]:
 
 
 def _settle(
-    recipe: Recipe, law: Law | StateSpace, history: History, features: Features, seed: int
+    recipe: Recipe, law: UnfittedLaw, history: History, features: Features, seed: int
 ) -> Recipe:
     """Choose the band at full size, once: a choice that changes with n would look like a decay."""
     try:
@@ -546,19 +543,18 @@ def _judge(
         error = calibration.error_at(contexts)
         d.append(np.max(error**2, axis=(1, 2)))
         e.append(reward_bound(error, stakes.theta_bound).max(-1))
-        known = calibration.inside_at(contexts) & np.isfinite(error).all((1, 2))
-        inside.append(known)
+        inside.append(calibration.inside_at(contexts) & np.isfinite(error).all((1, 2)))
     rows = float(np.mean([len(part.s) for part in parts]))
     return Size(units, rows, np.stack(d), np.stack(e), np.all(inside, axis=0), tuple(made))
 
 
-def _comparable(found: list[Size], left_out: list[str]) -> list[Size]:
+def _comparable(judged: list[Size], left_out: list[str]) -> list[Size]:
     """Drop sizes whose domain misses most contexts: all sizes are judged at the same ones."""
-    if not found or not found[-1].inside.any():
+    if not judged or not judged[-1].inside.any():
         return []
-    largest = found[-1].inside
+    largest = judged[-1].inside
     kept = []
-    for size in found:
+    for size in judged:
         common = float((size.inside & largest).sum() / largest.sum())
         if common >= COMMON:
             kept.append(size)
@@ -570,52 +566,53 @@ def _comparable(found: list[Size], left_out: list[str]) -> list[Size]:
 
 
 def _result(
-    found: list[Size],
+    judged: list[Size],
     left_out: list[str],
     contexts: History,
     features: Features,
+    *,
     stakes: Stakes,
     recipe: Recipe,
     seed: int,
 ) -> Plan:
-    common = np.all([size.inside for size in found], axis=0)
-    units: Float1 = np.array([size.units for size in found], dtype=np.float64)
-    root_d = np.stack([np.sqrt(size.d[:, common].mean(1)) for size in found], axis=1)
-    e = np.stack([np.sqrt((size.e[:, common] ** 2).mean(1)) for size in found], axis=1)
+    common = np.all([size.inside for size in judged], axis=0)
+    units: Float1 = np.array([size.units for size in judged], dtype=np.float64)
+    root_d = np.stack([np.sqrt(size.d[:, common].mean(1)) for size in judged], axis=1)
+    e = np.stack([np.sqrt((size.e[:, common] ** 2).mean(1)) for size in judged], axis=1)
     # small archives have no bound at rare contexts: the decay is that at the common ones, its level
     # that at all contexts the whole archive bounds
-    largest = found[-1]
+    largest = judged[-1]
     bounded = np.isfinite(largest.e).all(0) & np.isfinite(largest.d).all(0)
     root_d *= _root(largest.d[:, bounded]) / _root(largest.d[:, common])
     scale = _root(largest.e[:, bounded] ** 2) / _root(largest.e[:, common] ** 2)
     e *= scale
-    mean_e = scale * np.stack([size.e[:, common].mean(1) for size in found], axis=1)
+    mean_e = scale * np.stack([size.e[:, common].mean(1) for size in judged], axis=1)
     at = common
     rng = stream(seed, "plan", "features")
     norm = 0.0
-    for calibration in found[-1].made:
+    for calibration in judged[-1].made:
         law = calibration.parts[0].law
         phi = expected_features(law, features, contexts, size=SIZE, rng=rng).mean[at]
         norm = max(norm, float(np.sqrt((phi**2).sum(-1)).max()))
-    budget = found[-1].made[0].parts[0].budget(contexts)
+    budget = judged[-1].made[0].parts[0].budget(contexts)
     monte_carlo = float(budget.monte_carlo[at].mean() / budget.total[at].mean())
     # of one calibration: the worst of several would cry wolf more often than it says
-    worst = found[-1].made[0].checks.worst(1)[0]
+    worst = judged[-1].made[0].checks.worst(1)[0]
     return Plan(
-        stakes,
-        recipe,
-        seed,
-        np.array([size.rows for size in found]),
-        mean_e,
-        fit_decay(units, root_d),
-        fit_decay(units, e),
-        len(features.names),
-        norm,
-        int(common.sum()),
-        int(bounded.sum()),
-        monte_carlo,
-        worst,
-        tuple(left_out),
+        stakes=stakes,
+        recipe=recipe,
+        seed=seed,
+        rows=np.array([size.rows for size in judged]),
+        mean_e=mean_e,
+        decay=fit_decay(units, root_d),
+        error_decay=fit_decay(units, e),
+        dim=len(features.names),
+        norm=norm,
+        contexts=int(common.sum()),
+        bounded=int(bounded.sum()),
+        monte_carlo=monte_carlo,
+        worst=worst,
+        left_out=tuple(left_out),
     )
 
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pulse_pyro._core.arrays import share
-from pulse_pyro._core.errors import SettingError, nearest
+from pulse_pyro._core.errors import ModelError, SettingError, nearest
 from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.bands.band import BandMethod, check_level
+from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.uniform import calibrate, calibrate_all
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features
-from pulse_pyro.laws.filtering import StateSpace
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.laws.law import Law
 
 Mode = Literal["split", "all"]
 
@@ -61,24 +60,28 @@ class Recipe:
         return BandMethod(self.band)  # it checks the name itself
 
     def calibrate(
-        self, law: Law | StateSpace, history: History, features: Features, *, seed: int
+        self, law: UnfittedLaw, history: History, features: Features, *, seed: int
     ) -> Calibration:
         """Fit on the archive, or on a share of its units, and calibrate; the law is in its parts.
 
         Nothing more is guaranteed than by the calibration itself.
         """
         if self.mode == "all":
-            fitted = fit_law(law, history, self.inference, seed)
+            fitted = law.fit(history, self.inference, seed=seed)
             return calibrate_all(
                 fitted, history, features, level=self.level, seed=seed, band=self.method
             )
-        own, held_out = history.split(self.fit, seed=seed)
-        fitted = fit_law(law, own, self.inference, seed)
+        train, held_out = history.split(self.fit, seed=seed)
+        fitted = law.fit(train, self.inference, seed=seed)
         return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
 
 
-def fit_law(
-    law: Law | StateSpace, history: History, how: Inference | None, seed: int
-) -> PosteriorLaw:
-    """Fit any law of a study."""
-    return law.fit(history, how, seed=seed)
+def fit_law(law: UnfittedLaw, history: History, how: Inference | None, seed: int) -> PosteriorLaw:
+    """Fit a law of a study, whose pages show its posterior draws."""
+    fitted = law.fit(history, how, seed=seed)
+    if not isinstance(fitted, PosteriorLaw):
+        raise ModelError(
+            f"study: {law.name} gives a {type(fitted).__name__}, which has no posterior draws to "
+            "store and show; use diagnose, calibrate and plan themselves."
+        )
+    return fitted

@@ -34,15 +34,21 @@ PROBES = 5  # rows of a series at which a law of another make is compared
 
 def pack_average_law(law: AverageLaw) -> Packed:
     """Write both halves of an averaged law."""
-    if not isinstance(law.one, PosteriorLaw) or not isinstance(law.two, PosteriorLaw):
-        raise BundleError("the averaged laws are none of this package and are not stored.")
-    return Packed({}, {}).holding("one", pack_law(law.one)).holding("two", pack_law(law.two))
+    one, two = (pack_any_law(half, half.schema.contexts) for half in (law.one, law.two))
+    return Packed({}, {}).holding("one", one).holding("two", two)
 
 
 def unpack_average_law(packed: Packed, law: object = None, features: object = None) -> AverageLaw:
     """Make an averaged law anew; ``law`` : the Law of a custom model, or the averaged law."""
-    one, two = (law.one, law.two) if isinstance(law, AverageLaw) else (law, law)
-    return AverageLaw(unpack_law(packed.part("one"), one), unpack_law(packed.part("two"), two))
+    one, two = _halves(law)
+    return AverageLaw(
+        unpack_any_law(packed.part("one"), one), unpack_any_law(packed.part("two"), two)
+    )
+
+
+def _halves(law: object) -> tuple[object, object]:
+    """Return what is handed in for either half of an averaged law."""
+    return (law.one, law.two) if isinstance(law, AverageLaw) else (law, law)
 
 
 def pack_any_law(law: Any, contexts: Float2) -> Packed:
@@ -77,12 +83,12 @@ def unpack_any_law(packed: Packed, law: Any) -> Any:
             f"its law, {saved['type']}, is none of this package and is not stored; pass it: "
             "load(path, law=law)."
         )
-    mine = {
+    passed = {
         "type": type(law).__name__,
         "law_id": getattr(law, "id", None),
         "w_names": list(law.schema.w_names),
     }
-    for name, value in mine.items():
+    for name, value in passed.items():
         if saved[name] != value:
             raise BundleError(
                 f"it was made with a law of {name} {saved[name]}, but the law passed has {value}."
@@ -95,8 +101,8 @@ def unpack_any_law(packed: Packed, law: Any) -> Any:
 
 def _answers(law: Any, s: Float2) -> Float:
     """E[W] after the rows s (time, s_dim); nothing where it would carry Monte Carlo error."""
-    asked = law(s[None], [len(s) - 1])
-    return np.asarray(asked.mean()[0], np.float64) if asked.exact else np.zeros(0)
+    newest = law(s[None], [len(s) - 1])
+    return np.asarray(newest.mean()[0], np.float64) if newest.exact else np.zeros(0)
 
 
 # A calibration: everything but its laws and Phi is plain values.
@@ -153,20 +159,22 @@ def unpack_calibration(
     """Make a calibration anew; see :func:`pack_calibration`."""
     handed: dict[str, object] = {"own": own}
     handed["features"] = unpack_features(packed.part("features"), features)
-    for name in packed.manifest:
-        if name.startswith("law "):
-            handed[name] = unpack_any_law(packed.part(name), law)
-    found = unpack_value(packed, Calibration, stored_classes(), handed)
-    _ask(found)
-    return found
+    for name, half in zip(("law 0", "law 1"), _halves(law), strict=True):
+        if name in packed.manifest:
+            handed[name] = unpack_any_law(packed.part(name), half)
+    calibration = unpack_value(packed, Calibration, stored_classes(), handed)
+    _compare(calibration)
+    return calibration
 
 
-def _ask(found: Calibration) -> None:
+def _compare(calibration: Calibration) -> None:
     """Refuse a calibration whose parts do not fit together: its bounds are those it holds."""
-    rows = min(found.parts[0].law.summary.memory + ROWS, int(found.contexts.lengths[0]))
-    error = found.error_at(found.contexts.where(np.arange(len(found.contexts.s)) < rows))
-    before = found.error[:rows]
-    exact = all(isinstance(p.targets, MissingTargets) and is_exact(p.law) for p in found.parts)
-    same = error.shape == before.shape and found.inside.shape == found.error.shape[:1]
+    parts, contexts = calibration.parts, calibration.contexts
+    rows = min(parts[0].law.summary.memory + ROWS, int(contexts.lengths[0]))
+    error = calibration.error_at(contexts.where(np.arange(len(contexts.s)) < rows))
+    before = calibration.error[:rows]
+    exact = all(isinstance(p.targets, MissingTargets) and is_exact(p.law) for p in parts)
+    same = error.shape == before.shape
+    same = same and calibration.inside.shape == calibration.error.shape[:1]
     if not same or (exact and not np.allclose(error, before, rtol=1e-6, equal_nan=True)):
         raise BundleError("its bounds are not those it was saved with.")

@@ -36,13 +36,13 @@ class MissingTargets:
         return out
 
     def predicted(
-        self, asked: Conditional, size: int, rng: np.random.Generator
+        self, conditional: Conditional, size: int, rng: np.random.Generator
     ) -> tuple[Float2, Float2]:
         """Return the law's mean of the targets and its Monte Carlo error, (n, q)."""
-        if asked.exact:
-            mean = asked.mean()[:, self.used]
+        if conditional.exact:
+            mean = conditional.mean()[:, self.used]
             return mean, np.zeros_like(mean)
-        draws = asked.draws(size, rng=rng)[..., self.used]
+        draws = conditional.draws(size, rng=rng)[..., self.used]
         return draws.mean(0), draws.std(0, ddof=1) / np.sqrt(size)
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
@@ -81,12 +81,12 @@ class FeatureTargets:
         )
 
     def predicted(
-        self, asked: Conditional, size: int, rng: np.random.Generator
+        self, conditional: Conditional, size: int, rng: np.random.Generator
     ) -> tuple[Float2, Float2]:
         """Return the law's mean of the targets and its Monte Carlo error, (n, q)."""
-        found = asked.expect(self.features, size=size, rng=rng)
+        expected = conditional.expect(self.features, size=size, rng=rng)
         at = (slice(None), self.action, self.column)
-        return found.mean[at], found.mcse[at]
+        return expected.mean[at], expected.mcse[at]
 
     def errors(self, s: Float2, eps: Float2, action: int) -> Float2:
         """Spread eps (n, q) over the features of an action: (n, d)."""
@@ -123,7 +123,7 @@ def find_targets(features: Features, s: Float2, w: Float2, w_names: tuple[str, .
 
 def _used(features: Features, s: Float2, w: Float2, step: Float1) -> Int:
     """Return which columns of w move any feature."""
-    found = []
+    columns = []
     for i in range(w.shape[1]):
         moved = w.copy()
         moved[:, i] += step[i]
@@ -132,8 +132,8 @@ def _used(features: Features, s: Float2, w: Float2, step: Float1) -> Int:
             for a in range(features.actions)
         )
         if any(changes):
-            found.append(i)
-    return np.array(found, dtype=np.int64)
+            columns.append(i)
+    return np.array(columns, dtype=np.int64)
 
 
 def _feature_targets(features: Features, s: Float2, w: Float2, some: Int) -> FeatureTargets:

@@ -71,7 +71,7 @@ def calibrate(
             f"calibrate: {leaked[0]} (and {len(leaked) - 1} more) was fitted on; pass the "
             "held-out part of History.split, or ask for calibrate_all, and read what it relies on."
         )
-    return _calibrate(law, held_out, features, level, seed, band, "split")
+    return _calibrate(law, held_out, features, level=level, seed=seed, band=band, mode="split")
 
 
 def calibrate_all(
@@ -93,13 +93,14 @@ def calibrate_all(
     """
     law = as_law(law, "calibrate_all")
     _check(law, history, features)
-    return _calibrate(law, history, features, level, seed, band, "all")
+    return _calibrate(law, history, features, level=level, seed=seed, band=band, mode="all")
 
 
 def _calibrate(
     law: FittedLaw,
     held_out: History,
     features: Features,
+    *,
     level: float,
     seed: int,
     band: BandChoice,
@@ -128,19 +129,19 @@ def _calibrate(
     checks = band_checks(choice.fit, sample, held_out, rows, keep, seed) if made_here else [HANDED]
     steps.update()
     steps.close()
-    left = sample.y - choice.fit.band.at(sample.x).centre
+    residual = sample.y - choice.fit.band.at(sample.x).centre
     return Calibration(
-        (part,),
-        level,
-        mode,
-        seed,
-        law.id,
-        contexts,
-        error,
-        inside,
-        (left.std(0),),
-        Checks(checks),
-        choice.why,
+        parts=(part,),
+        level=level,
+        mode=mode,
+        seed=seed,
+        law_id=law.id,
+        contexts=contexts,
+        error=error,
+        inside=inside,
+        noise_sd=(residual.std(0),),
+        checks=Checks(checks),
+        why=choice.why,
     )
 
 

@@ -23,7 +23,8 @@ CHECKS = {
 }
 _HOMES = {
     "result": "Diagnostics",
-    "held_out": "HeldOut diagnose GAPS",
+    "case": "HeldOut GAPS",
+    "held_out": "diagnose",
     "domain": "Domain",
     "serial": "SerialTest serial_dependence",
     "calibration_ranks": "Sbc sbc",

@@ -28,9 +28,9 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.base import FittedLaw, Verdict
+from pulse_pyro.base import FittedLaw
+from pulse_pyro.base import verdict as verdict
 
-WARN, FAIL = 0.01, 0.001  # nominal sizes: a check warns, or fails, a right law this often at most
 FEWEST = 8  # units of equal length, or as many longer and shorter ones as are worth that
 
 
@@ -122,13 +122,3 @@ def estimated(fitted: FittedLaw, unit: Int) -> float:
     record = getattr(fitted, "record", None)
     rows = 0.0 if record is None else len(unit) / max(record.rows, 1)
     return float(1.0 + max(units, rows))
-
-
-def verdict(p: float, size: float, margins: tuple[float, float]) -> Verdict:
-    """Return the verdict: "warn" at p < 0.01 and size >= margins[0], "fail" at 0.001 and [1].
-
-    size : how large the deviation is; a small one passes, however surely it is there.
-    """
-    if p < FAIL and size >= margins[1]:
-        return "fail"
-    return "warn" if p < WARN and size >= margins[0] else "pass"

@@ -13,7 +13,7 @@ from pulse_pyro._core.errors import ModelError, SettingError, nearest
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Ensemble, Inference
-from pulse_pyro.base import Check, Verdict, picture
+from pulse_pyro.base import FAIL, Check, picture, verdict
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.law import FitData, Law
 
@@ -25,7 +25,7 @@ RANKS = 99  # posterior draws a rank is taken among: 100 possible ranks
 BINS = 10
 NULL, BLOCK = 400_000, 20_000  # simulated histograms the p-value is read from, at a time
 RARE = 20  # simulated histograms beyond the observed one that are enough to count
-FAIL = 1e-3
+SBC_WARN = 0.05  # one p-value speaks for all parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,11 @@ class Sbc:
     def check(self) -> Check:
         """The verdict: fail below 0.001, warn below 0.05."""
         worst = self.names[int(self.p_values.argmin())]
-        verdict: Verdict = "pass"
-        if self.p_value < 0.05:
-            verdict = "fail" if self.p_value < FAIL else "warn"
+        word = verdict(self.p_value, limits=(SBC_WARN, FAIL))
         text = f"p-value of uniform ranks over {len(self.ranks)} simulated archives, worst {worst}."
-        if verdict != "pass":
+        if word != "pass":
             text += f" {self._shape(worst)}"
-        return Check("sbc", verdict, self.p_value, FAIL, text)
+        return Check("sbc", word, self.p_value, FAIL, text)
 
     def _shape(self, name: str) -> str:
         """Say in words what the histogram of one parameter looks like."""
@@ -130,9 +128,8 @@ def sbc(
     """
     if not isinstance(law, Law):
         raise ModelError(
-            f"sbc: a Law was expected, but got {type(law).__name__}; state_space laws have no "
-            "prior "
-            "to draw from."
+            f"sbc: a Law was expected, but got {type(law).__name__}; state_space laws and "
+            "regressors have no prior to draw from."
         )
     whole(replications, "sbc: replications", 20)
     how = law.engine(inference)
@@ -140,12 +137,12 @@ def sbc(
         raise ModelError("sbc: an ensemble of networks is no posterior; there is nothing to rank.")
     if isinstance(history, History):  # every row with inputs counts
         history = replace(history, w=np.zeros_like(history.w))
-    data, known = law.prepare(history)
-    card = known.check(history)
+    data, settled = law.prepare(history)
+    card = settled.check(history)
     from pulse_pyro._pyro.predict import simulate_prior
 
     rows = replace(data.rows, x=data.x)
-    model = known.model_for(data.x.shape[1], data.w_dim)
+    model = settled.model_for(data.x.shape[1], data.w_dim)
     ranks: list[Int] = []
     names: tuple[str, ...] = ()
     for r in bar(range(replications), label="sbc"):
@@ -154,9 +151,9 @@ def sbc(
             raise ModelError(
                 f"sbc: archive {r} drawn from the prior of {law.label} has no W at all."
             )
-        _, fit = known.fit_data(FitData.raw(replace(rows, w=drawn.w)), how, _seed(seed, r))
-        found, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
-        ranks.append(found)
+        _, fit = settled.fit_data(FitData.raw(replace(rows, w=drawn.w)), how, _seed(seed, r))
+        ranked, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
+        ranks.append(ranked)
     every = np.stack(ranks)
     return Sbc(every, names, _uniform(every, seed), repr(how), int(seed))
 
@@ -171,10 +168,14 @@ def _ranks(
     """Rank each scalar of the truth among 99 draws spread over all of them."""
     out, names = [], []
     for name, value in truth.items():
-        own = draws[name]
-        if len(own) < RANKS:
-            raise ModelError(f"sbc: the engine returned {len(own)} draws, {RANKS} are needed.")
-        some = own[np.linspace(0, len(own) - 1, RANKS).round().astype(int)].reshape(RANKS, -1)
+        posterior = draws[name]
+        if len(posterior) < RANKS:
+            raise ModelError(
+                f"sbc: the engine returned {len(posterior)} draws, {RANKS} are needed."
+            )
+        some = posterior[np.linspace(0, len(posterior) - 1, RANKS).round().astype(int)].reshape(
+            RANKS, -1
+        )
         flat = np.asarray(value).reshape(-1)
         below, equal = (some < flat).sum(0), (some == flat).sum(0)
         out.append(below + rng.integers(0, equal + 1))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulse_pyro.base import Check, Verdict
-from pulse_pyro.laws.fitted import FitRecord
+from pulse_pyro.base import Check, verdict
+from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 LIMITS = {  # warn above the first, fail above the second
     "r_hat": (1.01, 1.05),
@@ -48,8 +48,8 @@ NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
 
 def ask_convergence(case: HeldOut) -> list[Check]:
     """Ask whether the engine arrived."""
-    record = getattr(case.fitted, "record", None)  # laws made elsewhere have no engine
-    return [] if record is None else convergence(record)
+    fitted = case.fitted  # laws made elsewhere have no engine
+    return convergence(fitted.record) if isinstance(fitted, PosteriorLaw) else []
 
 
 def convergence(record: FitRecord) -> list[Check]:
@@ -64,13 +64,9 @@ def convergence(record: FitRecord) -> list[Check]:
 
 def _judge(name: str, value: float) -> Check:
     """Compare a figure with its limits; one that is not a number fails."""
-    verdict: Verdict
     if name in LIMITS:
         warn, fail = LIMITS[name]
-        verdict = "fail" if not value <= fail else "warn" if value > warn else "pass"
-    elif name in LEAST:
-        warn, fail = LEAST[name]
-        verdict = "fail" if not value >= fail else "warn" if value < warn else "pass"
-    else:
-        return Check(name, "info", value, float("nan"), "For information.")
-    return Check(name, verdict, value, fail, TEXTS[name])
+        return Check(name, verdict(-value, limits=(-warn, -fail)), value, fail, TEXTS[name])
+    if name in LEAST:
+        return Check(name, verdict(value, limits=LEAST[name]), value, LEAST[name][1], TEXTS[name])
+    return Check(name, "info", value, float("nan"), "For information.")

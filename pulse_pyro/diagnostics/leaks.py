@@ -14,7 +14,7 @@ from pulse_pyro.data.history import History
 from pulse_pyro.laws.fitted import PosteriorLaw
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 # Leaks: has the law seen the held-out units, if under other names.
 #

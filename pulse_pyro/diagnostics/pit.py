@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.base import Check
-from pulse_pyro.diagnostics.by_unit import few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict
+from pulse_pyro.diagnostics.by_unit import few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 MAIN = 0.9  # the level whose coverage is the check's figure
@@ -28,7 +28,7 @@ COMPONENTS = (
 
 def ask_coverage(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the law's intervals hold W as often as they say."""
-    return [coverage_check(case.names[j], case.found.pit[:, j], case.found.unit, case.extra)]
+    return [coverage_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
 
 
 def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
@@ -41,7 +41,7 @@ def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
 
 def ask_pit(case: HeldOut, j: int) -> list[Check]:
     """Ask whether W falls evenly among the law's draws."""
-    return [pit_check(case.names[j], case.found.pit[:, j], case.found.unit, case.extra)]
+    return [pit_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
 
 
 def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
@@ -52,20 +52,20 @@ def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
     or lengths that make them worth fewer, are not judged.
     """
     alone = _row_error(pit, unit)
-    found, least_p, apart = {}, 1.0, 0.0
+    coverage, least_p, apart = {}, 1.0, 0.0
     for level in LEVELS:
         inside = np.where(np.isfinite(pit), np.abs(pit - 0.5) <= level / 2, np.nan)
         least = np.sqrt(level * (1 - level)) * alone
         test = unit_mean(inside - level, unit, extra=extra, least=least)
-        found[level], units = float(np.nanmean(inside)), test.units
+        coverage[level], units = float(np.nanmean(inside)), test.units
         if test.p < least_p:
             least_p, apart = test.p, test.mean
-    value = found[MAIN]
+    value = coverage[MAIN]
     if (why := few(test)) is not None:
         return Check(f"coverage {name}", "info", value, MAIN, why)
     p = min(1.0, least_p * len(LEVELS))
     word = verdict(p, abs(apart), COVERAGE)
-    shown = ", ".join(f"{100 * level:.3g} %: {found[level]:.3f}" for level in LEVELS)
+    shown = ", ".join(f"{100 * level:.3g} %: {coverage[level]:.3f}" for level in LEVELS)
     text = f"Share of held-out {name} inside its 90 % predictive interval. All levels: {shown} "
     text += f"({units} units, p = {p:.2g})."
     if word != "pass":

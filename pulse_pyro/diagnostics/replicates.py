@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pulse_pyro._core.arrays import Float, Float1, Float2, Int
-from pulse_pyro.base import Check, worst_verdict
-from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict, worst_verdict
+from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 MARGINS = (0.02, 0.05)  # in standard deviations of f over replicated rows
 TAIL = 0.01  # of the replicates, beyond which a value is extreme
@@ -43,9 +43,9 @@ class Statistic(NamedTuple):
 
 def ask_replicates(case: HeldOut, j: int) -> list[Check]:
     """Ask whether archives drawn from the law look like the held-out one."""
-    found = case.found
-    w, draws = found.w[:, j], found.draws[..., j]
-    return [replicate_check(case.names[j], w, draws, found.place, case.extra)]
+    judged = case.judged
+    w, draws = judged.w[:, j], judged.draws[..., j]
+    return [replicate_check(case.names[j], w, draws, judged.place, case.extra)]
 
 
 def replicate_check(name: str, w: Float1, draws: Float2, place: Place, extra: float) -> Check:
@@ -59,18 +59,20 @@ def replicate_check(name: str, w: Float1, draws: Float2, place: Place, extra: fl
     is that of ``serial``. Not seen: whatever these five do not show.
     """
     units = len(np.unique(place.unit))
-    found = list(_statistics(w, draws, place, extra))
-    worst = min(found, key=lambda one: (one.test.p, -one.size))
-    if (why := few(found[0].test)) is not None:
+    statistics = list(_statistics(w, draws, place, extra))
+    worst = min(statistics, key=lambda statistic: (statistic.test.p, -statistic.size))
+    if (why := few(statistics[0].test)) is not None:
         return Check(f"replicates {name}", "info", worst.size, MARGINS[1], why)
-    p = min(1.0, worst.test.p * len(found))
-    words = {one.name: verdict(one.test.p * len(found), one.size, MARGINS) for one in found}
+    p = min(1.0, worst.test.p * len(statistics))
+    words = {
+        statistic.name: verdict(statistic.test.p * len(statistics), statistic.size, MARGINS)
+        for statistic in statistics
+    }
     if words.get(MEMORY) == "fail":
         words[MEMORY] = "warn"
     word = worst_verdict(words.values())
     shown = "; ".join(
-        f"{one.name} {one.observed:.3g} (replicates {one.low:.3g} to {one.high:.3g})"
-        for one in found
+        f"{s.name} {s.observed:.3g} (replicates {s.low:.3g} to {s.high:.3g})" for s in statistics
     )
     text = (
         f"Deviation of held-out {name} from archives drawn by the law, in sds of a row, for the "
@@ -110,7 +112,15 @@ def _one(name: str, observed: Float1, drawn: Float2, unit: Int, extra: float) ->
     spread = float(drawn.std()) or float(observed.std()) or 1.0  # what is never drawn has no sd
     size = abs(test.mean) / spread
     low, high = np.quantile(each, [0.025, 0.975])
-    return Statistic(name, float(observed.mean()), float(each.mean()), low, high, size, test)
+    return Statistic(
+        name=name,
+        observed=float(observed.mean()),
+        expected=float(each.mean()),
+        low=low,
+        high=high,
+        size=size,
+        test=test,
+    )
 
 
 def _rounded_alike(rows: Float1, draws: Float2) -> tuple[Float1, Float2]:

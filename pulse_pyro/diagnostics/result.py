@@ -114,19 +114,19 @@ class Diagnostics:
 SAVED = (Diagnostics, Evidence, ScoreComparison, Check)
 
 
-def pack_diagnostics(found: Diagnostics) -> Packed:
+def pack_diagnostics(diagnostics: Diagnostics) -> Packed:
     """Write the checks and their evidence."""
-    return pack_value(found, SAVED)
+    return pack_value(diagnostics, SAVED)
 
 
 def unpack_diagnostics(packed: Packed, law: object = None, features: object = None) -> Diagnostics:
     """Make them anew."""
-    found = unpack_value(packed, Diagnostics, SAVED)
-    if any(check.verdict not in RANK for check in found.checks):
+    diagnostics = unpack_value(packed, Diagnostics, SAVED)
+    if any(check.verdict not in RANK for check in diagnostics.checks):
         raise ValueError("a verdict is not known")
-    if found.evidence is not None:
-        about = found.evidence
+    if diagnostics.evidence is not None:
+        about = diagnostics.evidence
         wanted = (len(about.row), len(about.w_names))
         if {about.w.shape, about.mean.shape, about.pit.shape} != {wanted}:
             raise ValueError(f"w, mean and pit are not all {wanted}")
-    return found
+    return diagnostics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,25 +11,23 @@ from scipy import special
 from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import Check, FittedLaw, Verdict
+from pulse_pyro.base import FAIL, WARN, Check, FittedLaw, Verdict
 from pulse_pyro.data.history import History
-from pulse_pyro.diagnostics.by_unit import FAIL, WARN, unit_mean
+from pulse_pyro.diagnostics.by_unit import estimated, unit_mean
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut, Predictions
 
 # What a law has to beat: climatology, and a straight line on its own inputs.
 #
 # Climatology is one normal law for every row, with the mean and sd of W in the fitted archive, as a
 # built-in law records them; for a custom law they come from the units the line is fitted on. The
 # linear baseline is ``linear_lags`` on the law's own summary, fitted on ``archive`` if that is
-# handed
-# over (then both have seen the same units, and like is compared with like); otherwise held-out
-# units
-# are scored by a line fitted on the other held-out units, in five folds by unit.
+# handed over (then both have seen the same units, and like is compared with like); otherwise
+# held-out units are scored by a line fitted on the other held-out units, in five folds by unit.
 
 
 FOLDS = 5
@@ -83,10 +81,10 @@ def baselines(
             fit = linear_lags(fitted.summary).fit(train, seed=seed)
         except DataError:  # a fold without a complete row
             return {}
-        asked = fit(held_out, row[at])
-        draws = asked.draws(size, rng=stream(seed, "baseline", at[0]))
+        given = fit(held_out, row[at])
+        draws = given.draws(size, rng=stream(seed, "baseline", at[0]))
         flat.log[at], flat.crps[at] = normal_scores(w[at], *_marginal(fitted, train))
-        line.log[at], line.crps[at] = asked.log_density(w[at]), draws_crps(draws, w[at])
+        line.log[at], line.crps[at] = given.joint_log_density(w[at]), draws_crps(draws, w[at])
     return {"climatology": flat, "linear": line}
 
 
@@ -129,6 +127,21 @@ def ask_crps(case: HeldOut, j: int) -> list[Check]:
     return [check for check in score_checks(case.comparisons) if check.name == wanted]
 
 
+def compared(
+    fitted: FittedLaw, held_out: History, archive: History | None, judged: Predictions, seed: int
+) -> tuple[ScoreComparison, ...]:
+    """Return what the law gains over climatology and a line, in every score."""
+    own = RowScores(np.full(len(judged.row), np.nan), draws_crps(judged.draws, judged.w))
+    if has_density(judged.draws):
+        log = fitted(held_out, judged.row).joint_log_density(judged.w)
+        if log is not None:
+            own.log[:] = log
+    size = len(judged.draws)
+    others = baselines(fitted, held_out, judged.row, archive, seed, size)
+    extra = estimated(fitted, judged.unit)
+    return tuple(comparisons(own, others, judged.unit, held_out.w_names, extra))
+
+
 def comparisons(
     own: RowScores, others: dict[str, RowScores], unit: Int, names: tuple[str, ...], extra: float
 ) -> list[ScoreComparison]:
@@ -149,7 +162,7 @@ def comparisons(
     return out
 
 
-def score_checks(found: list[ScoreComparison]) -> list[Check]:
+def score_checks(compared_scores: Sequence[ScoreComparison]) -> list[Check]:
     """Return one check a score: worse than climatology fails.
 
     No better than climatology (a gain below 0.01), or worse than a linear law, warns. "Worse" is at
@@ -158,8 +171,8 @@ def score_checks(found: list[ScoreComparison]) -> list[Check]:
     law whose S tells little about W is warned of as a matter of course.
     """
     return [
-        _check(score, {one.against: one for one in found if one.score == score})
-        for score in dict.fromkeys(one.score for one in found)
+        _check(score, {gain.against: gain for gain in compared_scores if gain.score == score})
+        for score in dict.fromkeys(gain.score for gain in compared_scores)
     ]
 
 
@@ -204,8 +217,8 @@ LITTLE = 0.05
 
 def ask_skill(case: HeldOut, j: int) -> list[Check]:
     """Ask how much of W the law explains."""
-    w, mean = case.found.w[:, j], case.found.mean[:, j]
-    return [skill_check(case.names[j], w, mean, case.found.unit, case.extra)]
+    w, mean = case.judged.w[:, j], case.judged.mean[:, j]
+    return [skill_check(case.names[j], w, mean, case.judged.unit, case.extra)]
 
 
 def skill_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:

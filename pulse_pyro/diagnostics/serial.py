@@ -25,11 +25,11 @@ from scipy import special, stats
 
 from pulse_pyro._core.arrays import Array, Float1, Float2, whole
 from pulse_pyro._core.errors import DataError
-from pulse_pyro.base import Check, Verdict
+from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.diagnostics.by_unit import Place
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 FEWEST = 8  # units with a pair, below which nothing is judged
 ROWS_A_COLUMN = 5  # rows, at least, for each column of Z
@@ -37,7 +37,7 @@ NUMBERS = 20_000_000  # most entries of Z: 160 MB
 DEGREE = 3
 RANK = 1e-10  # eigenvalues of Z'Z below this share of the largest count as zero
 LARGE = 0.3  # |correlation| worth a warning where there are too few units for a test
-WARN, FAIL = (0.01, 0.02), (0.001, 0.05)  # p below, and |correlation| from
+MARGINS = (0.02, 0.05)  # |correlations| that warn, that fail
 
 
 class SerialTest(NamedTuple):
@@ -107,9 +107,9 @@ def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> Ser
 
 def ask_serial(case: HeldOut, j: int) -> list[Check]:
     """Ask whether earlier W tell more than the law's inputs do."""
-    found = case.found
-    left = np.where(case.lags_seen, found.w[:, j] - found.mean[:, j], np.nan)
-    return [serial_check(case.names[j], serial_rows(left, case.x[found.row], found.place))]
+    judged = case.judged
+    residual = np.where(case.lags_seen, judged.w[:, j] - judged.mean[:, j], np.nan)
+    return [serial_check(case.names[j], serial_rows(residual, case.x[judged.row], judged.place))]
 
 
 def serial_check(name: str, test: SerialTest) -> Check:
@@ -127,35 +127,32 @@ def serial_check(name: str, test: SerialTest) -> Check:
                 f" But what the law leaves of {name} correlates with what it left {test.lag} "
                 "step(s) earlier: hold out more units, or cut long ones into stretches, and look."
             )
-        return Check(label, "warn" if large else "info", test.correlation, FAIL[1], text)
+        return Check(label, "warn" if large else "info", test.correlation, MARGINS[1], text)
     size = abs(test.correlation)
-    verdict: Verdict = "pass"
-    for word, (p, least) in (("warn", WARN), ("fail", FAIL)):
-        if test.p < p and size >= least:
-            verdict = "fail" if word == "fail" else "warn"
+    word = verdict(test.p, size, MARGINS)
     text = (
         f"Correlation of what the law leaves of {name} with what it left {test.lag} "
         f"step{'s' if test.lag > 1 else ''} earlier, the clearest of {test.lags} lags "
-        f"({test.units} units, p = {test.p:.2g} over all lags; it fails below {FAIL[0]} if the "
-        f"correlation is {FAIL[1]} or more)."
+        f"({test.units} units, p = {test.p:.2g} over all lags; it fails below {FAIL} if the "
+        f"correlation is {MARGINS[1]} or more)."
     )
-    if verdict != "pass":
+    if word != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
             " radius' guarantee does not cover. Try more lags of S or a more flexible mean; if"
             " units have levels of their own, or earlier W come to be known, make them inputs; else"
             " the noise itself has a memory, which past rewards could tell (larl, in simulations)."
         )
-    return Check(label, verdict, test.correlation, FAIL[1], text)
+    return Check(label, word, test.correlation, MARGINS[1], text)
 
 
 def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
     units = len(np.unique(place.unit))
-    own = (q**2).sum(1)
+    leverage = (q**2).sum(1)
     # a row that Z fits by itself alone leaves no residual, and nothing can be said without it
-    part = np.where(own < 1.0 - 1e-8, e / np.maximum(1.0 - own, 1e-8), 0.0)
+    part = np.where(leverage < 1.0 - 1e-8, e / np.maximum(1.0 - leverage, 1e-8), 0.0)
     score = special.ndtri(stats.rankdata(e) / (len(e) + 1.0))
-    found = []
+    tests = []
     for lag in range(1, min(lags, int(place.step.max())) + 1):
         k, l = place.pairs(lag)  # noqa: E741
         if not len(k):
@@ -163,17 +160,16 @@ def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
         without = e[k] + np.einsum("ij,ij->i", q[k], q[l]) * part[l]
         whose = np.unique(place.unit[k], return_inverse=True)[1]
         total = np.bincount(whose, without * score[l]).astype(np.float64)
-        one = _lag(total, np.sqrt((without**2).sum() * (score[l] ** 2).sum()), lag)
-        if one is not None:
-            found.append(one)
-    if not found:
+        test = _lag(total, np.sqrt((without**2).sum() * (score[l] ** 2).sum()), lag)
+        if test is not None:
+            tests.append(test)
+    if not tests:
         return _not_judged(units)
-    judged = [one for one in found if np.isfinite(one.p)]
+    judged = [test for test in tests if np.isfinite(test.p)]
     if not judged:
-        return max(found, key=lambda one: abs(one.correlation))._replace(lags=len(found))
-    found = judged
-    best = min(found, key=lambda one: one.p)
-    return best._replace(p=min(1.0, best.p * len(found)), lags=len(found))
+        return max(tests, key=lambda test: abs(test.correlation))._replace(lags=len(tests))
+    best = min(judged, key=lambda test: test.p)
+    return best._replace(p=min(1.0, best.p * len(judged)), lags=len(judged))
 
 
 def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:

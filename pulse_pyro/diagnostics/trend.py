@@ -8,11 +8,11 @@ import numpy as np
 from scipy import stats
 
 from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.base import Check
-from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean, verdict
+from pulse_pyro.base import Check, verdict
+from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean
 
 if TYPE_CHECKING:
-    from pulse_pyro.diagnostics.held_out import HeldOut
+    from pulse_pyro.diagnostics.case import HeldOut
 
 MARGINS = (0.05, 0.1)  # correlations that warn, that fail
 SHAPES = ("a slope", "a bend", "an S")
@@ -28,14 +28,14 @@ class TrendShape(NamedTuple):
 
 def ask_trend(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the mean is right wherever it points."""
-    w, mean = case.found.w[:, j], case.found.mean[:, j]
-    return [trend_check(case.names[j], w, mean, case.found.unit, case.extra)]
+    w, mean = case.judged.w[:, j], case.judged.mean[:, j]
+    return [trend_check(case.names[j], w, mean, case.judged.unit, case.extra)]
 
 
 def ask_spread(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the law is as wide as it should be wherever its mean points."""
-    pit, mean = case.found.pit[:, j], case.found.mean[:, j]
-    return [spread_check(case.names[j], pit, mean, case.found.unit, case.extra)]
+    pit, mean = case.judged.pit[:, j], case.judged.mean[:, j]
+    return [spread_check(case.names[j], pit, mean, case.judged.unit, case.extra)]
 
 
 def trend_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:
@@ -46,11 +46,11 @@ def trend_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> 
     t tests over units, Bonferroni over the three. The figure is the clearest correlation. Not seen:
     errors of the mean along inputs that hardly move the expectation; ``calibrate`` tests those.
     """
-    left = w - mean
-    scale = float(np.sqrt(np.nanmean(left**2))) or 1.0
-    found = _clearest(left / scale, mean, unit, extra)
+    residual = w - mean
+    scale = float(np.sqrt(np.nanmean(residual**2))) or 1.0
+    clearest = _clearest(residual / scale, mean, unit, extra)
     remedy = " The mean is wrong: try gaussian_process, or another summary."
-    return _check(f"trend {name}", f"what is left of {name}", found, remedy)
+    return _check(f"trend {name}", f"what is left of {name}", clearest, remedy)
 
 
 def spread_check(name: str, pit: Float1, mean: Float1, unit: Int, extra: float) -> Check:
@@ -60,11 +60,11 @@ def spread_check(name: str, pit: Float1, mean: Float1, unit: Int, extra: float) 
     is large where W falls far out, and has mean 0 wherever the law is as wide as it should be.
     """
     size = np.sqrt(5.0) * np.polynomial.legendre.Legendre.basis(2)(2 * pit - 1)
-    found = _clearest(
+    clearest = _clearest(
         size - np.nanmean(size), mean, unit, extra
     )  # its overall level is pit's question
     remedy = " The law is too narrow here and too wide there: try neural_density, or a model file."
-    return _check(f"spread {name}", f"the size of errors of {name}", found, remedy)
+    return _check(f"spread {name}", f"the size of errors of {name}", clearest, remedy)
 
 
 def _clearest(value: Float1, mean: Float1, unit: Int, extra: float) -> TrendShape:

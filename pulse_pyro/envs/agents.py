@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float3, Float4
 from pulse_pyro._core.errors import ModelError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
-from pulse_pyro.base import Fittable, FittedLaw, Summary
+from pulse_pyro.base import FittedLaw, Summary, UnfittedLaw
 from pulse_pyro.calibration.calibration import reward_bound
 from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.data.history import History, Source
@@ -180,7 +180,7 @@ def oful_full(world: Contexts, *, radius: Radius = PUBLISHED) -> Agent:
 
 def pulse_refit(
     world: World,
-    law: Fittable,
+    law: UnfittedLaw,
     history: Sequence[History],
     *,
     every: int,
@@ -207,7 +207,7 @@ def pulse_refit(
 def _one_run(
     world: World,
     r: int,
-    law: Fittable,
+    law: UnfittedLaw,
     history: History,
     every: int,
     inference: Inference | None,

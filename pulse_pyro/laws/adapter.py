@@ -16,6 +16,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Conditional, FittedLaw, Schema, Summary
 from pulse_pyro.data.history import Source
 from pulse_pyro.data.summary import Identity
+from pulse_pyro.laws.fitted import by_action
 
 PROBES = 5  # rows at which a law without a fingerprint of its own is asked for one
 
@@ -63,9 +64,9 @@ class LawAdapter:
     @property
     def id(self) -> str:
         """Its own fingerprint, or one by its answers at five rows like the archive's."""
-        own = getattr(self.law, "id", None)
-        if isinstance(own, str):
-            return own
+        fingerprint = getattr(self.law, "id", None)
+        if isinstance(fingerprint, str):
+            return fingerprint
         mean, sd = self.schema.contexts
         s = mean + sd * stream(0, "probe").standard_normal((PROBES, len(mean)))
         about = f"{type(self.law).__name__} {self.schema.s_names} {self.schema.w_names}"
@@ -73,9 +74,9 @@ class LawAdapter:
         return hashlib.sha256(about.encode() + answers.tobytes()).hexdigest()[:16]
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> Conditional:
-        """Ask the law itself."""
-        asked: Conditional = self.law(source, at)
-        return asked
+        """Ask the law itself, which need not know of actions."""
+        answer: Conditional = self.law(*by_action(source, at))
+        return answer
 
     def follow(self, unit: str | None = None) -> SeriesFollower:
         """Follow a series by asking for its newest row."""

@@ -214,3 +214,15 @@ class LinearKernel:
         scale = gammaln((df + d) / 2) - gammaln(df / 2) - 0.5 * d * np.log(df * np.pi)
         out: Float2 = log_det + scale - 0.5 * (df + d) * np.log1p(square / df)
         return out
+
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim): a column of a t is a t."""
+        sd = np.sqrt((self.factor[index] ** 2).sum(-1))[:, None]
+        square = ((w - self.mean_draws(x, index)) / sd) ** 2
+        if self.df is None:
+            normal: Float3 = -0.5 * (square + LOG_2PI) - np.log(sd)
+            return normal
+        df = self.df[index, None, None]
+        scale = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * np.log(df * np.pi)
+        out: Float3 = scale - np.log(sd) - 0.5 * (df + 1) * np.log1p(square / df)
+        return out

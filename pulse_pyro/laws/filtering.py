@@ -26,6 +26,7 @@ from pulse_pyro.laws.fitted import (
     FitRecord,
     PosteriorConditional,
     PosteriorLaw,
+    by_action,
     chosen,
 )
 from pulse_pyro.laws.law import FitData, Law
@@ -62,8 +63,8 @@ class Filtered:
     def __call__(self, s: Float) -> Float:
         """Map (..., time, s_dim) to (..., time, count * s_dim)."""
         series = np.asarray(s, np.float64).reshape(-1, *np.shape(s)[-2:])
-        found, _ = self.run(series, np.empty((self.window.count * len(self.mean), 0)))
-        return found.reshape(*np.shape(s)[:-1], -1)
+        windows, _ = self.run(series, np.empty((self.window.count * len(self.mean), 0)))
+        return windows.reshape(*np.shape(s)[:-1], -1)
 
     def last(self, past: Float) -> Float:
         """Return the newest row, for a past (time, s_dim) taken as all there is."""
@@ -121,18 +122,20 @@ def draw_emission(
     """
     n, q = w.shape
     z = np.concatenate([np.ones((n, 1)), x], axis=1)
-    sigma, left = w.T @ w / n + 1e-9 * np.eye(q), np.zeros((n, q, q))
+    sigma, open_variance = w.T @ w / n + 1e-9 * np.eye(q), np.zeros((n, q, q))
     for _ in range(ROUNDS):
-        mean, _ = _regress(z, w, sigma + left, sigma)
-        left = open_at(mean[1:])
-        sigma = _noise_covariance(w - z @ mean, left, sigma)
-    mean, precision = _regress(z, w, sigma + left, sigma)
-    root = _root(z, w - z @ mean, np.linalg.inv(sigma + left), unit, precision)
+        mean, _ = _regress(z, w, sigma + open_variance, sigma)
+        open_variance = open_at(mean[1:])
+        sigma = _noise_covariance(w - z @ mean, open_variance, sigma)
+    mean, precision = _regress(z, w, sigma + open_variance, sigma)
+    root = _root(z, w - z @ mean, np.linalg.inv(sigma + open_variance), unit, precision)
     free = root @ rng.standard_normal((mean.size, draws))
     coef = mean + (free - free.mean(1, keepdims=True)).T.reshape(draws, q, -1).swapaxes(1, 2)
-    own = np.diagonal(sigma)
-    told = (own / (own + np.diagonal(left, axis1=1, axis2=2))) ** 2
-    df = max(float(told.sum(0).min()), 1.0)
+    noise_variance = np.diagonal(sigma)
+    information = (
+        noise_variance / (noise_variance + np.diagonal(open_variance, axis1=1, axis2=2))
+    ) ** 2
+    df = max(float(information.sum(0).min()), 1.0)
     noise = stats.invwishart.rvs(df + q + 1, sigma * df, size=draws, random_state=rng)
     return _triangular(coef, np.asarray(noise).reshape(draws, q, q))
 
@@ -169,27 +172,27 @@ def _root(z: Float2, miss: Float2, weight: Float3, unit: Int, precision: Float2)
     return out
 
 
-def _noise_covariance(miss: Float2, left: Float3, sigma: Float2) -> Float2:
-    """Return S that maximises the likelihood of miss ~ N(0, S + left), by accelerated EM."""
+def _noise_covariance(miss: Float2, open_variance: Float3, sigma: Float2) -> Float2:
+    """Return S that maximises the likelihood of miss ~ N(0, S + open_variance), by EM."""
     floor = 1e-10 * np.diag((miss**2).mean(0)) + 1e-12 * np.eye(miss.shape[1])
 
     def step(s: Float2) -> Float2:
-        gain = s @ np.linalg.inv(s + left)
+        gain = s @ np.linalg.inv(s + open_variance)
         guess = np.einsum("nij,nj->ni", gain, miss)
         spare = s - gain @ s
         out: Float2 = guess.T @ guess / len(miss) + spare.mean(0) + floor
         return out
 
     for _ in range(TURNS):
-        one = step(sigma)
-        two = step(one)
-        first, second = one - sigma, two - one - (one - sigma)
+        once = step(sigma)
+        twice = step(once)
+        first, second = once - sigma, twice - once - (once - sigma)
         size = np.sqrt((first**2).sum() / max((second**2).sum(), 1e-300))
         # squared extrapolation: EM alone creeps where most rows are open
         leap = sigma + 2.0 * size * first + size**2 * second
         leap = (leap + leap.T) / 2.0
         safe = np.linalg.eigvalsh(leap).min() > floor.min()
-        before, sigma = sigma, step(leap) if safe else two
+        before, sigma = sigma, step(leap) if safe else twice
         if np.abs(sigma - before).max() < 1e-8 * np.abs(before).max():
             break
     return sigma
@@ -251,18 +254,19 @@ class FilteredLaw(PosteriorLaw):
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> FilteredConditional:
         """Return the law of W at rows, given all of S seen up to each; see PosteriorLaw."""
+        source, at = by_action(source, at)
         names, label = self.schema.s_names, self.law.label
         if isinstance(source, History):
             self.schema.expect_s(source.schema, label, "the history has")
-            x, left, s = *filter_rows(self.filtered, source, self.slope), source.s
+            x, open_variance, s = *filter_rows(self.filtered, source, self.slope), source.s
         else:
             series = series_of(source, names, label)
-            x, left = self.filtered.run(series, self.slope)
+            x, open_variance = self.filtered.run(series, self.slope)
             x, s = x.reshape(-1, x.shape[-1]), series.reshape(-1, series.shape[-1])
-            left = left.reshape(-1, *left.shape[2:])
+            open_variance = open_variance.reshape(-1, *open_variance.shape[2:])
         rows = chosen(at, len(x))
-        x, left = x[rows], left[rows]
-        return FilteredConditional(self, lambda: (x, left), s[rows])
+        x, open_variance = x[rows], open_variance[rows]
+        return FilteredConditional(self, lambda: (x, open_variance), s[rows])
 
     def follow(self, unit: str | None = None) -> KalmanFollower:  # type: ignore[override]
         """Start to follow a series online: O(state^2) a step."""
@@ -304,7 +308,7 @@ class FilteredConditional(PosteriorConditional):
         return self._rows[0]
 
     @property
-    def left(self) -> Float3:
+    def open_variance(self) -> Float3:
         """(n, w_dim, w_dim) the variance of E[W] that unseen lags leave open."""
         return self._rows[1]
 
@@ -315,29 +319,42 @@ class FilteredConditional(PosteriorConditional):
     def draws_of(self, index: Int, rng: np.random.Generator) -> Float3:
         """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim)."""
         drawn = self.law.sample_at(self.x, index, rng)
-        return drawn + _noise_draws(self.left, len(index), rng)
+        return drawn + _noise_draws(self.open_variance, len(index), rng)
 
     def covariance(self) -> Float3:
         """Return Cov(W | S_1:t), (n, w_dim, w_dim): noise, unseen lags and the posterior."""
-        return super().covariance() + self.left
+        return super().covariance() + self.open_variance
 
     def cdf(self, w: Float2) -> Float2:
         """Return P(W_j <= w_j | S_1:t), (n, w_dim), closed form given the draws."""
         w = self._beside(w)
-        scaler, index = self.law.scaler, self.law.some(CDF_DRAWS)
-        kernel = LinearKernel(self.law.draws)
-        mean = scaler.w_out(kernel.mean_draws(scaler.x_in(self.x), index))
-        own = (kernel.factor[index] ** 2).sum(-1) * scaler.w_scale**2
-        sd = np.sqrt(own[:, None] + np.diagonal(self.left, axis1=1, axis2=2))
+        mean, sd = self._columns(CDF_DRAWS)
         out: Float2 = special.ndtr((w - mean) / sd).mean(0)
         return out
 
-    def log_density(self, w: Float2, *, draws: int = 200) -> Float1:
-        """Return log p^(W = w | all seen so far), (n,); NaN where w is NaN."""
+    def _columns(self, draws: int) -> tuple[Float3, Float3]:
+        """Return E[W_j] and its sd given posterior draws, (draws, n, w_dim) each."""
+        scaler, index = self.law.scaler, self.law.some(draws)
+        kernel = LinearKernel(self.law.draws)
+        mean = scaler.w_out(kernel.mean_draws(scaler.x_in(self.x), index))
+        noise = (kernel.factor[index] ** 2).sum(-1) * scaler.w_scale**2
+        return mean, np.sqrt(noise[:, None] + np.diagonal(self.open_variance, axis1=1, axis2=2))
+
+    def log_density(self, w: Float2, *, draws: int = 200) -> Float2:
+        """Return log p^(W_j = w_j | all seen so far), (n, w_dim); NaN where w is NaN."""
+        w = self._beside(w)
+        mean, sd = self._columns(draws)
+        each = -0.5 * (((w - mean) / sd) ** 2 + LOG_2PI) - np.log(sd)
+        out: Float2 = special.logsumexp(each, axis=0) - np.log(len(each))
+        return out
+
+    def joint_log_density(self, w: Float2, *, draws: int = 200) -> Float1:
+        """Return log p^(W = w | all seen so far), (n,); NaN where one of w is NaN."""
         index = self.law.some(draws)
         total = np.full(len(self.x), -np.inf)
-        for found in self._densities(self._beside(w), index):
-            total = np.logaddexp(total, found)
+        for log_density in self._densities(self._beside(w), index):
+            with np.errstate(invalid="ignore"):  # NaN where w is
+                total = np.logaddexp(total, log_density)
         return np.asarray(total - np.log(len(index)))
 
     def log_densities(self, w: Float2, index: Int) -> Float2:
@@ -351,18 +368,18 @@ class FilteredConditional(PosteriorConditional):
         for at in bar(index, label="log densities"):
             root = kernel.factor[at] * scaler.w_scale[:, None]
             mean = scaler.w_out(kernel.mean_draws(rows, at[None])[0])
-            yield _normal(w - mean, self.left + root @ root.T)
+            yield _normal(w - mean, self.open_variance + root @ root.T)
 
 
 def filter_rows(seen: Filtered, history: History, slope: Float2) -> tuple[Float2, Float3]:
     """Return the filtered windows (rows, p) of an archive and what they leave open of W."""
     x = np.empty((len(history.s), seen.window.count * len(seen.mean)))
-    left = np.empty((len(history.s), slope.shape[1], slope.shape[1]))
+    open_variance = np.empty((len(history.s), slope.shape[1], slope.shape[1]))
     for block in history.blocks():
-        found, open_here = seen.run(block.s, slope)
-        x[block.row[block.seen]] = found[block.seen]
-        left[block.row[block.seen]] = open_here[block.seen]
-    return x, left
+        windows, open_here = seen.run(block.s, slope)
+        x[block.row[block.seen]] = windows[block.seen]
+        open_variance[block.row[block.seen]] = open_here[block.seen]
+    return x, open_variance
 
 
 def _noise_draws(cov: Float3, size: int, rng: np.random.Generator) -> Float3:
@@ -412,8 +429,8 @@ class KalmanFollower:
         return FilteredConditional(self._law, self._open, self._now[None], mean[None])
 
     def _open(self) -> tuple[Float2, Float3]:
-        left = self._slope.T @ self._cov[self._at, self._at] @ self._slope
-        return self.inputs()[None], left[None]
+        open_variance = self._slope.T @ self._cov[self._at, self._at] @ self._slope
+        return self.inputs()[None], open_variance[None]
 
     def push(self, s: Float1, w: Float1 | None = None) -> FilteredConditional:
         """Move on by one step and take in what is seen of S_t; W is of no use to this filter."""
@@ -537,7 +554,7 @@ class StateSpace:
         raw = FitData.raw(history.rows(seen))
         kinds = [f"{s}.lag" for _ in self.window.names for s in history.s_names]
         data = raw.standardised(kinds)
-        found = _emission(data, history, seen, draws, seed)
+        posterior = _emission(data, history, seen, draws, seed)
         record = FitRecord(
             f"state_space: maximum likelihood of VARMA({self.ar}, {ma}), Exact emission",
             int(seed),
@@ -546,14 +563,14 @@ class StateSpace:
             {"log_likelihood": fit, "spectral_radius": process.radius},
         )
         return FilteredLaw(
-            law,
-            found,
-            None,
-            data.scaler,
-            data.inputs,
-            record,
-            history.clusters,
-            history.schema.with_moments(contexts),
+            law=law,
+            draws=posterior,
+            card=None,
+            scaler=data.scaler,
+            inputs=data.inputs,
+            record=record,
+            units=history.clusters,
+            schema=history.schema.with_moments(contexts),
         )
 
     def _expect(self, history: History) -> None:
@@ -581,8 +598,8 @@ def _emission(
 
     def open_at(slope: Float2) -> Float3:
         raw = slope * scaler.w_scale / scaler.x_scale[:, None]
-        left = filter_rows(seen, history, raw)[1][rows.at]
-        return left / np.outer(scaler.w_scale, scaler.w_scale)
+        open_variance = filter_rows(seen, history, raw)[1][rows.at]
+        return open_variance / np.outer(scaler.w_scale, scaler.w_scale)
 
     if not open_at(np.ones((data.x.shape[1], data.w_dim))).max() > 1e-12:
         return exact_draws(data.full, data.w_dim, Conjugate(), draws, rng)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 from scipy.special import logsumexp
 
-from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int, whole
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, whole
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
@@ -122,6 +122,31 @@ def chosen(at: ArrayLike | None, rows: int) -> Int | slice:
     return index.reshape(-1).astype(np.int64)
 
 
+def by_action(source: Source, at: ArrayLike | None) -> tuple[Source, ArrayLike | None]:
+    """Return s (batch, time, action, s_dim) as series, one of each action, and their rows.
+
+    at : rows of (batch, time, action) read row by row; what is returned are those of the series,
+    (batch * action, time, s_dim). An archive, or s without actions, is returned as it is.
+    """
+    if not isinstance(source, np.ndarray) or source.ndim != 4:
+        return source, at
+    batch, time, actions, s_dim = source.shape
+    rows = np.arange(source.size // max(s_dim, 1)).reshape(batch, actions, time)
+    series = source.swapaxes(1, 2).reshape(batch * actions, time, s_dim)
+    return series, rows.swapaxes(1, 2).reshape(-1)[chosen(at, rows.size)]
+
+
+def w_beside(w: ArrayLike, shape: tuple[int, int], label: str) -> Float2:
+    """Return w, or refuse what does not stand beside the rows: shape (n, w_dim)."""
+    values = np.asarray(w, np.float64)
+    if values.shape != shape:
+        raise DataError(
+            f"{label}: w must be {shape}, one row for each that is asked for, but its shape is "
+            f"{values.shape}."
+        )
+    return values
+
+
 def _within(index: Int, rows: int) -> bool:
     return bool(-rows <= index.min() and index.max() < rows)
 
@@ -208,8 +233,8 @@ class PosteriorConditional:
         if not closed.all():
             index = self.law.pick(COVARIANCE_DRAWS, rng := stream(0, "cdf"))
             drawn = self.law.sample_at(self.x[~closed], index, rng)
-            known = ~(np.isnan(drawn[0]) | np.isnan(w[~closed]))
-            out[~closed] = np.where(known, (drawn <= w[~closed]).mean(0), np.nan)
+            answered = ~(np.isnan(drawn[0]) | np.isnan(w[~closed]))
+            out[~closed] = np.where(answered, (drawn <= w[~closed]).mean(0), np.nan)
         return out
 
     def _linear_cdf(self, kernel: LinearKernel, x: Float2, w: Float2) -> Float2:
@@ -223,19 +248,42 @@ class PosteriorConditional:
             total = special.stdtr(kernel.df[index, None, None], away).mean(0)
         return total
 
-    def log_density(self, w: Float2, *, draws: int = 200) -> Float1:
+    def log_density(self, w: Float2, *, draws: int = 200) -> Float2 | None:
+        """Return log p^(W_j = w_j | S_1:t), (n, w_dim), column by column, over stored draws.
+
+        NaN where w is, or an input is not seen and the law has not learned to do without. None of
+        a custom model of several W, which says no more than :meth:`joint_log_density`.
+        """
+        w, index, scaler = self._beside(w), self.law.some(draws), self.law.scaler
+        rows = np.flatnonzero(self._scored)
+        out = np.full(w.shape, np.nan)
+        for start in range(0, len(rows), block := _block(index, self.x, w)):
+            at = rows[start : start + block]
+            each = self.law.kernel.column_log_density(
+                scaler.x_in(self.x[at]), scaler.w_in(w[at]), index
+            )
+            if each is None:
+                return None
+            out[at] = logsumexp(each, axis=0) - np.log(len(index)) - np.log(scaler.w_scale)
+        return out
+
+    @property
+    def _scored(self) -> Bool:
+        """(n,) rows at which the law has a density."""
+        if self.law.law.unseen == "learned":
+            return np.ones(len(self.x), np.bool_)
+        return np.asarray(~np.isnan(self.x.sum(-1)))
+
+    def joint_log_density(self, w: Float2, *, draws: int = 200) -> Float1:
         """Return log p^(W = w | S_1:t), (n,), averaged over stored draws, all W together.
 
-        The log score of the law at held-out w (n, w_dim). NaN where w is NaN, or an input is not
-        seen and the law has not learned to do without.
+        The log score of the law at held-out w (n, w_dim). NaN where one of w is, or an input is
+        not seen and the law has not learned to do without.
         """
         w = self._beside(w)
-        hole = np.isnan(w.sum(-1))
-        if self.law.law.unseen != "learned":
-            hole |= np.isnan(self.x.sum(-1))
         index = self.law.some(draws)
         out = np.full(len(self.x), np.nan)
-        rows = np.flatnonzero(~hole)
+        rows = np.flatnonzero(self._scored & ~np.isnan(w.sum(-1)))
         for at, each in _by_rows(self.law, self.x[rows], w[rows], index):
             out[rows[at]] = logsumexp(each, axis=0) - np.log(len(index))
         return out
@@ -248,15 +296,7 @@ class PosteriorConditional:
         return out
 
     def _beside(self, w: ArrayLike) -> Float2:
-        """Return w, or refuse what does not stand beside the rows."""
-        values = np.asarray(w, np.float64)
-        wanted = (len(self.x), len(self.law.schema.w_names))
-        if values.shape != wanted:
-            raise DataError(
-                f"{self.law.law.label}: w must be {wanted}, one row for each that is asked for, "
-                f"but its shape is {values.shape}."
-            )
-        return values
+        return w_beside(w, (len(self.x), len(self.law.schema.w_names)), self.law.law.label)
 
     def _linear_covariance(self, kernel: LinearKernel) -> Float3:
         scaler = self.law.scaler
@@ -274,8 +314,8 @@ class PosteriorConditional:
         short = np.flatnonzero(np.isnan(self.x.sum(-1)))
         line = self.law.line
         if len(short) and line is not None:
-            left = self.law.inputs.moments(self.x[short]).cov
-            out[short] += np.swapaxes(line[1], 0, 1) @ left @ line[1]
+            unseen_cov = self.law.inputs.moments(self.x[short]).cov
+            out[short] += np.swapaxes(line[1], 0, 1) @ unseen_cov @ line[1]
         return out
 
 
@@ -283,10 +323,15 @@ def _by_rows(law: PosteriorLaw, x: Float2, w: Float2, index: Int) -> Iterator[tu
     """Yield log p(w | x, draw), (len(index), rows), block of rows by block."""
     kernel, scaler = law.kernel, law.scaler
     units = float(np.log(scaler.w_scale).sum())
-    block = max(CHUNK // (len(index) * (x.shape[1] + w.shape[1])), 1)
+    block = _block(index, x, w)
     for start in bar(range(0, len(x), block), label="log densities"):
         at = slice(start, start + block)
         yield at, kernel.log_density(scaler.x_in(x[at]), scaler.w_in(w[at]), index) - units
+
+
+def _block(index: Int, x: Float2, w: Float2) -> int:
+    """Rows whose densities are worked out at a time."""
+    return max(CHUNK // (len(index) * (int(x.shape[1]) + int(w.shape[1]))), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,9 +405,11 @@ class PosteriorLaw:
         Parameters
         ----------
         source : an archive, whose rows are asked for in order; or series of S, each from its
-            beginning, whose (batch, time) are read row by row: n = batch * time.
+            beginning, whose (batch, time), or (batch, time, action) of s (batch, time, action,
+            s_dim), are read row by row: n = batch * time * action.
         at : which of these rows, True or False for each or their numbers; all by default.
         """
+        source, at = by_action(source, at)
         x, s = context_rows(source, self.summary, self.schema, self.law.label)
         rows = chosen(at, len(x))
         return PosteriorConditional(self, x[rows], s[rows])
@@ -481,11 +528,12 @@ class PosteriorLaw:
         quality = ", ".join(f"{k} {v:.3g}" for k, v in self.record.quality.items())
         shapes = ", ".join(f"{k}{list(v.shape[1:])}" for k, v in self.draws.items())
         return (
-            f"FittedLaw {self.law.label}: {', '.join(self.schema.w_names)} given "
+            f"{type(self).__name__} {self.law.label}: {', '.join(self.schema.w_names)} given "
             f"{', '.join(self.schema.s_names)} ({', '.join(self.law.summary.names[:4])}"
             f"{', ...' if len(self.law.summary.names) > 4 else ''})\n"
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
-            f"{len(self.units)} units, {self.record.dropped} incomplete rows left out\n"
+            f"{len(self.units)} independent units or clusters, {self.record.dropped} incomplete "
+            f"rows left out\n"
             f"  draws: {shapes}" + (f"\n  quality: {quality}" if quality else "")
         )
 

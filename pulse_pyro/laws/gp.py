@@ -197,17 +197,25 @@ def starts(basis: Hilbert, gram: Float2, w_dim: int) -> dict[str, Float]:
         best = -np.inf
         for length in shortest * np.array([1.0, 1.7, 3.0, 5.0, 9.0, 15.0]):
             for v in (0.01, 0.1, 0.5, 1.0):
-                one, many = np.ones(basis.processes), np.full(basis.p, length)
-                fit = solve(basis, gram, w_dim, j, one, many, v).fit + _length_prior(many)
+                amplitude, lengths = np.ones(basis.processes), np.full(basis.p, length)
+                fit = solve(
+                    basis, gram, w_dim, j, amplitude=amplitude, length=lengths, v=v
+                ).fit + _length_prior(lengths)
                 if fit > best:
                     best = fit
-                    out["amplitude"][j], out["length"][j], out["variance"][j] = one, many, v
+                    out["amplitude"][j], out["length"][j], out["variance"][j] = (
+                        amplitude,
+                        lengths,
+                        v,
+                    )
         for d in range(basis.p if 1 < basis.p <= JOINT else 0):
             for factor in (2.0, 2.0, 2.0):
                 longer = out["length"][j].copy()
                 longer[d] *= factor
                 v = float(out["variance"][j])
-                fit = solve(basis, gram, w_dim, j, out["amplitude"][j], longer, v).fit
+                fit = solve(
+                    basis, gram, w_dim, j, amplitude=out["amplitude"][j], length=longer, v=v
+                ).fit
                 fit += _length_prior(longer)
                 if fit <= best:
                     break
@@ -245,8 +253,8 @@ def draw_weights(
                 "linear_lags for inputs of two values, or Nuts()."
             ) from cause
         columns.append(_column(solved, use, draws["variance"][kept, j], rng))
-    own = {name: np.asarray(value)[kept][use] for name, value in draws.items()}
-    return _joined(columns, len(gram) - w_dim) | own
+    parameters = {name: np.asarray(value)[kept][use] for name, value in draws.items()}
+    return _joined(columns, len(gram) - w_dim) | parameters
 
 
 def draw_corrected(
@@ -261,25 +269,29 @@ def draw_corrected(
     """
     count, w_dim = draws["variance"].shape
     distinct = min(count, DISTINCT if len(gram) > LARGE else count)
-    columns, found, worst = [], {name: np.array(value) for name, value in draws.items()}, -np.inf
+    columns, parameters, worst = (
+        [],
+        {name: np.array(value) for name, value in draws.items()},
+        -np.inf,
+    )
     for j in range(w_dim):
         flat = np.log(np.concatenate([draws[n][:, j].reshape(count, -1) for n in NAMES], axis=1))
-        best = _propose(basis, gram, w_dim, j, flat, distinct, rng)
+        best = _propose(basis, gram, w_dim, j, like=flat, size=distinct, rng=rng)
         for _ in range(ROUNDS):
             if best.shape <= GOOD or not len(best.log):
                 break
             use = _resample(best.ratio, count, rng)
-            again = _propose(basis, gram, w_dim, j, best.log[use], distinct, rng)
-            best = min(best, again, key=lambda one: one.shape)
+            again = _propose(basis, gram, w_dim, j, like=best.log[use], size=distinct, rng=rng)
+            best = min(best, again, key=lambda proposed: proposed.shape)
         worst = max(worst, best.shape)
         if not best.shape <= RELIABLE:
             return draw_weights(basis, gram, draws, rng), own
         use = _resample(best.ratio, count, rng)
         parts = np.split(np.exp(best.log), [basis.processes, basis.processes + basis.p], axis=1)
         for name, part in zip(NAMES, parts, strict=True):
-            found[name][:, j] = part[use].reshape(found[name][:, j].shape)
+            parameters[name][:, j] = part[use].reshape(parameters[name][:, j].shape)
         columns.append(_column(best.solved, use, parts[2][:, 0], rng))
-    return _joined(columns, len(gram) - w_dim) | found, worst
+    return _joined(columns, len(gram) - w_dim) | parameters, worst
 
 
 class Proposed(NamedTuple):
@@ -311,12 +323,13 @@ def _propose(
     cut = [basis.processes, basis.processes + basis.p]
     parts = np.split(np.exp(log), cut, axis=1)
     tried = [
-        _tried(basis, gram, w_dim, j, a, b, float(c[0])) for a, b, c in zip(*parts, strict=True)
+        _tried(basis, gram, w_dim, j, amplitude=a, length=b, v=float(c[0]))
+        for a, b, c in zip(*parts, strict=True)
     ]
-    kept = [i for i, one in enumerate(tried) if one is not None]
-    solved = [one for one in tried if one is not None]
+    kept = [i for i, solution in enumerate(tried) if solution is not None]
+    solved = [solution for solution in tried if solution is not None]
     log, log_q = log[kept], log_q[kept]
-    ratio = np.array([one.fit for one in solved]) + _log_prior(log, cut) - log_q
+    ratio = np.array([solution.fit for solution in solved]) + _log_prior(log, cut) - log_q
     enough = len(kept) > size // 2
     return Proposed(log, solved, ratio, pareto_shape(ratio) if enough else np.inf)
 
@@ -325,7 +338,7 @@ def _tried(
     basis: Hilbert, gram: Float2, w_dim: int, j: int, amplitude: Float1, length: Float1, v: float
 ) -> Solved | None:
     try:
-        return solve(basis, gram, w_dim, j, amplitude, length, v)
+        return solve(basis, gram, w_dim, j, amplitude=amplitude, length=length, v=v)
     except np.linalg.LinAlgError:
         return None
 
@@ -542,7 +555,7 @@ class GPFamily:
         """Run the engine on the few parameters, then draw the weights given them."""
         basis = self.basis
         gram = basis.gram(data.x, data.w)
-        card, found = run_model(
+        card, engine_fit = run_model(
             self.model(basis.p, data.w_dim),
             data,
             how,
@@ -552,16 +565,18 @@ class GPFamily:
             energy=marginal_energy(basis, gram, data.w_dim),
             start=starts(basis, gram, data.w_dim),
         )
-        quality, rng = dict(found.quality), stream(seed, "weights")
+        quality, rng = dict(engine_fit.quality), stream(seed, "weights")
         if isinstance(how, Laplace):
-            own = quality["pareto_k"]
-            draws, quality["pareto_k"] = draw_corrected(basis, gram, found.draws, rng, own)
+            gaussian_shape = quality["pareto_k"]
+            draws, quality["pareto_k"] = draw_corrected(
+                basis, gram, engine_fit.draws, rng, gaussian_shape
+            )
         else:
-            draws = draw_weights(basis, gram, found.draws, rng)
+            draws = draw_weights(basis, gram, engine_fit.draws, rng)
         quality |= basis_quality(basis, gram, data, draws, stream(seed, "basis"))
-        if np.array_equal(draws["length"], found.draws["length"]):
-            return card, replace(found, draws=draws, quality=quality)
-        return card, Fit(draws, quality, found.losses)  # no longer chain after chain
+        if np.array_equal(draws["length"], engine_fit.draws["length"]):
+            return card, replace(engine_fit, draws=draws, quality=quality)
+        return card, Fit(draws, quality, engine_fit.losses)  # no longer chain after chain
 
     def kernel(self, draws: Mapping[str, Float]) -> GPKernel:
         """NumPy prediction."""
@@ -597,6 +612,11 @@ class GPKernel:
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, draw), (len(index), n)."""
         parts = [self.linear.log_density(z, w[at], index) for z, at in self._blocks(x)]
+        return np.concatenate(parts, axis=1)
+
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim)."""
+        parts = [self.linear.column_log_density(z, w[at], index) for z, at in self._blocks(x)]
         return np.concatenate(parts, axis=1)
 
     def _blocks(self, x: Float | InputMoments) -> Iterator[tuple[Float, slice]]:

@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float, Float1, Float2, whole
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Exact, Inference
-from pulse_pyro.base import Fittable, Schema
+from pulse_pyro.base import Schema, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.law import FitData, Law
@@ -124,7 +124,7 @@ class GrowingArchive:
         fitted: PosteriorLaw,
         *,
         every: int,
-        law: Fittable | None = None,
+        law: UnfittedLaw | None = None,
         inference: Inference | None = None,
         seed: int = 0,
     ) -> None:
@@ -146,7 +146,7 @@ class GrowingArchive:
         self._log: list[tuple[str, int]] = []  # what was revealed, in order
         self._refits: list[Refit] = []
         self._claimed = False
-        self.law: Fittable = fitted.law if law is None else law
+        self.law: UnfittedLaw = fitted.law if law is None else law
         if type(fitted) is not PosteriorLaw and law is None:
             raise ModelError("GrowingArchive: pass law=state_space(...), it is fitted as a whole.")
         self._running: RunningLinear | None = None

@@ -143,7 +143,8 @@ def run_model(
     assert isinstance(how, Nuts | Svi | Laplace), f"{label}: {how!r} was not refused"
     card = check_model(model, data.x, data.w, label)
     if short is not None:
-        return card, run_engine(Problem(short, (), card, label, guide, energy, start), how, seed)
+        problem = Problem(short, (), card, label, guide=guide, energy=energy, start=start)
+        return card, run_engine(problem, how, seed)
     extras: dict[str, Any] = {}
     if wants(model, "unit"):
         extras["unit"] = torch.as_tensor(data.unit)
@@ -153,7 +154,8 @@ def run_model(
         w = np.nan_to_num(w)
     args = (torch.as_tensor(data.x), torch.as_tensor(w))
     bound = partial(model, **extras)
-    return card, run_engine(Problem(bound, args, card, label, guide, None, start), how, seed)
+    problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
+    return card, run_engine(problem, how, seed)
 
 
 # A law: a Pyro model of W given a causal summary of S, not yet fitted.
@@ -183,6 +185,9 @@ class Kernel(Protocol):
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, draw), (len(index), n)."""
+
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3 | None:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim); None where it is not known."""
 
 
 Unseen = Literal["conditioned on", "learned", "refused"]
@@ -327,24 +332,24 @@ class Law:
         card, fit = law.fit_data(data, how, seed, warm)
         card = card and replace(card, unseen=law.unseen)
         record = FitRecord(
-            repr(how),
-            int(seed),
-            data.n,
-            data.rows.dropped,
-            fit.quality,
-            tuple(map(float, fit.losses)),
-            fit.chains,
-            fit.diverging,
+            inference=repr(how),
+            seed=int(seed),
+            rows=data.n,
+            dropped=data.rows.dropped,
+            quality=fit.quality,
+            losses=tuple(map(float, fit.losses)),
+            chains=fit.chains,
+            diverging=fit.diverging,
         )
         return PosteriorLaw(
-            law,
-            fit.draws,
-            card,
-            data.scaler,
-            data.inputs,
-            record,
-            history.clusters,
-            history.schema,
+            law=law,
+            draws=fit.draws,
+            card=card,
+            scaler=data.scaler,
+            inputs=data.inputs,
+            record=record,
+            units=history.clusters,
+            schema=history.schema,
         )
 
     def engine(self, how: Inference | None) -> Inference:

@@ -109,32 +109,54 @@ class NeuralKernel:
         """Return E[w | x, member], (len(index), n, w_dim)."""
         used, which = np.unique(index, return_inverse=True)
         rows = self._rows(1)
-        found = np.empty((len(used), len(x), self.w_dim))
+        means = np.empty((len(used), len(x), self.w_dim))
         for i, member in enumerate(used):
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                found[i, at] = self._means(self._run(x[at], int(member)))
-        return found[which]
+                means[i, at] = self._means(self._run(x[at], int(member)))
+        return means[which]
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, member), (len(index), n)."""
         used, which = np.unique(index, return_inverse=True)
         return np.stack([self._score(self._run(x, int(member)), w) for member in used])[which]
 
-    def _score(self, out: Float2, w: Float2) -> Float1:
+    def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return log p(w_j | x, member), (len(index), n, w_dim)."""
+        used, which = np.unique(index, return_inverse=True)
+        scores = [self._column_scores(self._run(x, int(member)), w) for member in used]
+        return np.stack(scores)[which]
+
+    def _parts(self, out: Float2) -> tuple[Float3, Float3, Float3, Float3]:
+        """Return logits (n, k, 1), means, log roots (n, k, d), what is below their diagonal."""
         k, d = self.k, self.w_dim
         logit, mean, log_root, lower = (
             part.reshape(len(out), k, -1)
             for part in np.split(out, [k, k + k * d, k + 2 * k * d], 1)
         )
-        log_root = np.clip(log_root, FLOOR, CEILING)
+        return logit, mean, np.clip(log_root, FLOOR, CEILING), lower
+
+    def _score(self, out: Float2, w: Float2) -> Float1:
+        d = self.w_dim
+        logit, mean, log_root, lower = self._parts(out)
         row, column = np.tril_indices(d, -1)
         off = w[:, None] - mean
         z = np.exp(log_root) * off + (lower * off[..., column]) @ np.eye(d)[row]
         normal = log_root.sum(-1) - 0.5 * ((z**2).sum(-1) + d * LOG_2PI)
         weight = logit[..., 0] - logsumexp(logit[..., 0], axis=1, keepdims=True)
-        found: Float1 = logsumexp(weight + normal, axis=1)
-        return found
+        score: Float1 = logsumexp(weight + normal, axis=1)
+        return score
+
+    def _column_scores(self, out: Float2, w: Float2) -> Float2:
+        d = self.w_dim
+        logit, mean, log_root, lower = self._parts(out)
+        root = np.exp(log_root)[..., None] * np.eye(d)
+        root[..., *np.tril_indices(d, -1)] = lower
+        sd = np.sqrt((np.linalg.inv(root) ** 2).sum(-1))  # root (w - mu) is standard noise
+        normal = -0.5 * (((w[:, None] - mean) / sd) ** 2 + LOG_2PI) - np.log(sd)
+        weight = logit - logsumexp(logit, axis=1, keepdims=True)
+        scores: Float2 = logsumexp(weight + normal, axis=1)
+        return scores
 
     def sample(self, x: Float2, index: Int, rng: np.random.Generator) -> Float3:
         """Draw w at x (n, p) once per entry of ``index``: (len(index), n, w_dim)."""
@@ -143,11 +165,11 @@ class NeuralKernel:
         choice = rng.random(out.shape[:2])
         rows = self._rows(1)
         for member in np.unique(index):
-            own = np.flatnonzero(index == member)
+            draws = np.flatnonzero(index == member)
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                found = self._run(x[at], int(member))
-                _draw(found, own, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
+                outputs = self._run(x[at], int(member))
+                _draw(outputs, draws, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
         return out
 
 
@@ -304,10 +326,12 @@ class NeuralFamily:
         # a gap too rare to learn from costs its rows
         kept = ~np.isnan(data.x[:, ~np.array(self.missable)]).any(axis=1)
         x = with_mask(data.x[kept]) if self.masked else data.x[kept]
-        found = train(x, data.w[kept], held[kept], shape, how, self.masking, seed)
+        trained = train(
+            x, data.w[kept], held[kept], shape, how=how, masking=self.masking, seed=seed
+        )
         # from the law's units to those of w
-        score = found.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
-        return None, replace(found, quality={"held_out_score": score})
+        score = trained.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
+        return None, replace(trained, quality={"held_out_score": score})
 
     def kernel(self, draws: Mapping[str, Float]) -> NeuralKernel:
         """NumPy prediction."""

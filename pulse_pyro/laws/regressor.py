@@ -18,7 +18,7 @@ from pulse_pyro.data.history import History, Source, context_rows
 from pulse_pyro.data.summary import as_summary
 from pulse_pyro.features import expectation
 from pulse_pyro.laws.adapter import SeriesFollower
-from pulse_pyro.laws.fitted import chosen
+from pulse_pyro.laws.fitted import by_action, chosen, w_beside
 
 Residual = Literal["normal", "empirical"]
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -103,13 +103,13 @@ class SklearnLaw:
             )
         fold = np.random.default_rng(torch_seed(seed, "folds")).permutation(cluster.max() + 1)
         fold = fold[cluster] % count
-        left = np.empty_like(rows.w)
+        residuals = np.empty_like(rows.w)
         for k in range(count):
             out = fold == k
             part = self._fitted(rows.x[~out], rows.w[~out], seed)
-            left[out] = rows.w[out] - _predicted(part, rows.x[out])
+            residuals[out] = rows.w[out] - _predicted(part, rows.x[out])
         models = self._fitted(rows.x, rows.w, seed)
-        return FittedSklearn(self, models, left, history.clusters, history.schema, int(seed))
+        return FittedSklearn(self, models, residuals, history.clusters, history.schema, int(seed))
 
     def _fitted(self, x: Float2, w: Float2, seed: int) -> tuple[Any, ...]:
         from sklearn.base import clone
@@ -117,8 +117,8 @@ class SklearnLaw:
         out = []
         for j in range(w.shape[1]):
             model = clone(self.model)
-            known = model.get_params() if hasattr(model, "get_params") else {}
-            if known.get("random_state", seed) is None:
+            settings = model.get_params() if hasattr(model, "get_params") else {}
+            if settings.get("random_state", seed) is None:
                 model.set_params(random_state=torch_seed(seed, "sklearn", j) % 2**32)
             out.append(model.fit(x, w[:, j]))
         return tuple(out)
@@ -130,11 +130,10 @@ class FittedSklearn:
 
     law: SklearnLaw
     models: tuple[Any, ...]
-    left: Float2
+    residuals: Float2
     units: tuple[str, ...]
     schema: Schema
     seed: int
-    conditions: ClassVar[bool] = False
 
     @property
     def summary(self) -> Summary:
@@ -146,11 +145,12 @@ class FittedSklearn:
         """Fingerprint of the columns and the residuals."""
         about = (self.law.name, self.summary.names, self.schema.s_names, self.schema.w_names)
         digest = hashlib.sha256(repr(about).encode())
-        digest.update(np.ascontiguousarray(self.left).tobytes())
+        digest.update(np.ascontiguousarray(self.residuals).tobytes())
         return digest.hexdigest()[:16]
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> SklearnConditional:
-        """Return the law of W at the rows of a History, or of s (batch, time, s_dim)."""
+        """Return the law of W at the rows of a History, or of s (batch, time[, action], s_dim)."""
+        source, at = by_action(source, at)
         x, s = context_rows(source, self.summary, self.schema, self.law.name)
         rows = chosen(at, len(x))
         return SklearnConditional(self, x[rows], s[rows])
@@ -160,10 +160,11 @@ class FittedSklearn:
         return SeriesFollower(self)
 
     def __repr__(self) -> str:
-        sd, units = ", ".join(f"{v:.3g}" for v in self.left.std(0)), len(self.units)
+        sd, units = ", ".join(f"{v:.3g}" for v in self.residuals.std(0)), len(self.units)
         return (
             f"FittedSklearn {self.law.name}: {', '.join(self.schema.w_names)} given "
-            f"{', '.join(self.schema.s_names)}\n  {len(self.left)} rows of {units} units; "
+            f"{', '.join(self.schema.s_names)}\n  {len(self.residuals)} rows of {units} "
+            "independent units or clusters; "
             f"sd of residuals on units it was not fitted on: {sd} ({self.law.residual})"
         )
 
@@ -178,7 +179,7 @@ class SklearnConditional:
 
     def mean(self) -> Float2:
         """Return the prediction plus the mean residual, (n, w_dim); NaN where x is not complete."""
-        out: Float2 = self._predicted + self._law.left.mean(0)
+        out: Float2 = self._predicted + self._law.residuals.mean(0)
         return out
 
     @property
@@ -196,9 +197,9 @@ class SklearnConditional:
 
     def draws(self, size: int, *, rng: np.random.Generator) -> Float3:
         """Draw W, (size, n, w_dim)."""
-        left, shape = self._law.left, (size, *self._predicted.shape)
+        residuals, shape = self._law.residuals, (size, *self._predicted.shape)
         if self._law.law.residual == "empirical":
-            picked: Float3 = left[rng.integers(len(left), size=shape[:2])]
+            picked: Float3 = residuals[rng.integers(len(residuals), size=shape[:2])]
             return self._predicted + picked
         root = np.linalg.cholesky(self._covariance)
         return self.mean() + rng.standard_normal(shape) @ root.T
@@ -209,7 +210,7 @@ class SklearnConditional:
 
     @property
     def _covariance(self) -> Float2:
-        cov = np.atleast_2d(np.cov(self._law.left.T))
+        cov = np.atleast_2d(np.cov(self._law.residuals.T))
         out: Float2 = cov + 1e-12 * np.trace(cov) / len(cov) * np.eye(len(cov))
         return out
 
@@ -218,25 +219,37 @@ class SklearnConditional:
         hole = np.asarray(np.isnan(self._predicted).any(1))
         return np.where(hole[:, None, None], np.nan, self._covariance)
 
+    def _beside(self, w: ArrayLike) -> Float2:
+        return w_beside(w, (len(self.x), len(self._law.models)), self._law.law.name)
+
     def cdf(self, w: Float2) -> Float2:
         """Return P(W_j <= w_j), (n, w_dim)."""
-        away = np.asarray(w) - self._predicted
+        away = self._beside(w) - self._predicted
         if self._law.law.residual == "empirical":
-            ordered = np.sort(self._law.left, axis=0)
+            ordered = np.sort(self._law.residuals, axis=0)
             columns = [
                 np.searchsorted(ordered[:, j], away[:, j], side="right") / len(ordered)
                 for j in range(away.shape[1])
             ]
             return np.where(np.isnan(away), np.nan, np.stack(columns, axis=1))
         sd = np.sqrt(np.diag(self._covariance))
-        out: Float2 = special.ndtr((away - self._law.left.mean(0)) / sd)
+        out: Float2 = special.ndtr((away - self._law.residuals.mean(0)) / sd)
         return out
 
-    def log_density(self, w: Float2) -> Float1 | None:
+    def log_density(self, w: Float2) -> Float2 | None:
+        """Return log p(W_j = w_j), (n, w_dim), of normal residuals; None of empirical ones."""
+        if self._law.law.residual == "empirical":
+            return None
+        sd = np.sqrt(np.diag(self._covariance))
+        z = (self._beside(w) - self.mean()) / sd
+        out: Float2 = -0.5 * (z**2 + LOG_2PI) - np.log(sd)
+        return out
+
+    def joint_log_density(self, w: Float2) -> Float1 | None:
         """Return log p(W = w), (n,), of normal residuals; None of empirical ones: no density."""
         if self._law.law.residual == "empirical":
             return None
-        cov, off = self._covariance, np.asarray(w) - self.mean()
+        cov, off = self._covariance, self._beside(w) - self.mean()
         square = (off * np.linalg.solve(cov, off.T).T).sum(-1)
         out: Float1 = -0.5 * (square + np.linalg.slogdet(cov)[1] + len(cov) * LOG_2PI)
         return out

@@ -13,7 +13,7 @@ from pulse_pyro._core.errors import BundleError, PulseError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import Ensemble, Exact, Laplace, Nuts, Svi
-from pulse_pyro.base import ModelCard, Schema, Site, Summary
+from pulse_pyro.base import ModelCard, Schema, Site, Summary, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags, Stack, Window
 from pulse_pyro.laws import LAWS
@@ -74,9 +74,9 @@ def summary_spec(summary: Summary) -> dict[str, Any]:
             **{name: value.tolist() for name, value in parts.items()},
         }
     if isinstance(summary, Window):
-        known = [name for name in REDUCTIONS if getattr(np, name) is summary.fn]
-        if known:
-            return {"kind": "Window", "count": summary.count, "fn": known[0]}
+        names = [name for name in REDUCTIONS if getattr(np, name) is summary.fn]
+        if names:
+            return {"kind": "Window", "count": summary.count, "fn": names[0]}
     return {"kind": "custom", "names": list(summary.names), "memory": summary.memory}
 
 
@@ -96,8 +96,8 @@ def summary_from(spec: dict[str, Any]) -> Summary | None:
         return Filtered(window, Process(ar, ma, np.array(spec["noise"])), mean, scale)
     if spec["kind"] == "Stack":
         parts = [summary_from(part) for part in spec["parts"]]
-        found = [part for part in parts if part is not None]
-        return Stack(*found) if len(found) == len(parts) else None
+        built = [part for part in parts if part is not None]
+        return Stack(*built) if len(built) == len(parts) else None
     return None
 
 
@@ -107,45 +107,50 @@ def summary_from(spec: dict[str, Any]) -> Summary | None:
 SETTLED = ("box", "missable", "most")  # by the data, at the fit
 
 
-def law_spec(law: Law | StateSpace) -> dict[str, Any]:
+def law_spec(law: UnfittedLaw) -> dict[str, Any]:
     """Describe a law in plain values; a custom one by its name alone."""
     if isinstance(law, StateSpace):
-        own = {"family": "state_space", "ar": law.ar, "ma": law.ma}
+        family = {"family": "state_space", "ar": law.ar, "ma": law.ma}
+    elif isinstance(law, Law):
+        family = law.family.spec() if law.family is not None else {"family": "custom"}
     else:
-        own = law.family.spec() if law.family is not None else {"family": "custom"}
-    return {"law": own, "name": law.name, "summary": summary_spec(law.summary)}
+        raise BundleError(
+            f"its law, {law.name}, is a {type(law).__name__}, which is not stored; keep it "
+            "yourself and fit it again."
+        )
+    return {"law": family, "name": law.name, "summary": summary_spec(law.summary)}
 
 
-def law_from(spec: Mapping[str, Any], law: object) -> Law | StateSpace:
+def law_from(spec: Mapping[str, Any], law: object) -> UnfittedLaw:
     """Rebuild a law; a custom model or summary is that of ``law``, which must look the same."""
-    summary, own = summary_from(spec["summary"]), spec["law"]
+    summary, family = summary_from(spec["summary"]), spec["law"]
     if isinstance(law, PosteriorLaw):
         law = law.law
     if isinstance(law, StateSpace):
         law = None  # built in: all of it was stored
     if law is None:
-        if own["family"] == "custom" or summary is None:
-            what = "model" if own["family"] == "custom" else "summary"
+        if family["family"] == "custom" or summary is None:
+            what = "model" if family["family"] == "custom" else "summary"
             raise BundleError(
                 f"it holds a custom {what}; pass the Law it was made with: load(path, law=law)."
             )
-        if own["family"] == "state_space":
+        if family["family"] == "state_space":
             lags = Lags(spec["summary"]["count"], spec["summary"]["start"])
-            return StateSpace(lags, own["ar"], own["ma"], spec["name"])
-        return Law(None, summary, spec["name"], family=family_from(own))
+            return StateSpace(lags, family["ar"], family["ma"], spec["name"])
+        return Law(None, summary, spec["name"], family=family_from(family))
     if not isinstance(law, Law):
         raise BundleError(
             "law must be the Law it was made with, Law(model, summary), or the fitted law, but got "
             f"{type(law).__name__}."
         )
     kept = law.family.spec() if law.family is not None else {"family": "custom"}
-    settled = {name: own.get(name) for name in SETTLED if name in kept}
-    if kept | settled != own or summary_spec(law.summary) != spec["summary"]:
+    settled = {name: family.get(name) for name in SETTLED if name in kept}
+    if kept | settled != family or summary_spec(law.summary) != spec["summary"]:
         raise BundleError(
-            f"it was made with law {own} on {spec['summary']}, but the law passed is {kept} on "
+            f"it was made with law {family} on {spec['summary']}, but the law passed is {kept} on "
             f"{summary_spec(law.summary)}."
         )
-    return law if law.family is None else replace(law, family=family_from(own))
+    return law if law.family is None else replace(law, family=family_from(family))
 
 
 # A fitted law: draws, units and the moments of its inputs.
@@ -194,18 +199,19 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
     if model.family is None:
         card = _matching_card(model, card, input_mean)
     kind = FilteredLaw if isinstance(model.summary, Filtered) else PosteriorLaw
+    draws = {name[5:]: value for name, value in packed.arrays.items() if name.startswith("draw.")}
     fitted = kind(
-        model,
-        {name[5:]: value for name, value in packed.arrays.items() if name.startswith("draw.")},
-        card,
-        Scaler(
+        law=model,
+        draws=draws,
+        card=card,
+        scaler=Scaler(
             *(packed.shaped(name, p) for name in SCALER[:2]),
             *(packed.shaped(name, w_dim) for name in SCALER[2:]),
         ),
-        GaussianInputs(input_mean, packed.shaped("input_cov", p, p)),
-        record,
-        tuple(saved["units"]),
-        schema,
+        inputs=GaussianInputs(input_mean, packed.shaped("input_cov", p, p)),
+        record=record,
+        units=tuple(saved["units"]),
+        schema=schema,
     )
     _same_answers(fitted, saved["probe"])
     if fitted.id != saved["law_id"]:
@@ -227,10 +233,10 @@ def _probe(fitted: PosteriorLaw) -> list[float]:
     """Answers of a custom law at three rows of inputs, to recognise its model by."""
     spread = np.sqrt(np.diag(fitted.inputs.cov))
     rows = fitted.inputs.mean + np.array([[-1.0], [0.3], [1.0]]) * spread
-    found = fitted.kernel.log_density(
+    densities = fitted.kernel.log_density(
         fitted.scaler.x_in(rows), np.ones((3, len(fitted.schema.w_names))), np.arange(2)
     )
-    return [float(v) for v in found.ravel()]
+    return [float(v) for v in densities.ravel()]
 
 
 def _matching_card(law: Law, card: ModelCard | None, x_mean: Float) -> ModelCard:
@@ -283,7 +289,16 @@ def unpack_history(packed: Packed) -> History:
     saved = packed.manifest
     s, w, offsets, step, cluster = (packed.arrays[name] for name in ROWS)
     schema, units = Schema.from_plain(saved["schema"]), tuple(saved["units"])
-    return History(s, w, offsets, step, units, schema, cluster, tuple(saved["clusters"]))
+    return History(
+        s=s,
+        w=w,
+        offsets=offsets,
+        step=step,
+        units=units,
+        schema=schema,
+        cluster=cluster,
+        clusters=tuple(saved["clusters"]),
+    )
 
 
 # An archive that grows: the rows it started from, those taken in since, and its laws.
@@ -295,8 +310,6 @@ ENGINES = (Exact, Nuts, Svi, Laplace, Ensemble)
 def pack_archive(archive: GrowingArchive, playing: object) -> Packed:
     """Write a growing archive with its rows; ``playing`` : a law of it that is stored elsewhere."""
     law, first = archive.law, archive.first.law
-    if not isinstance(law, Law | StateSpace):
-        raise BundleError(f"its archive is refitted by {type(law).__name__}, which is your own.")
     spec = law_spec(law)
     custom = spec["law"]["family"] == "custom" or summary_from(spec["summary"]) is None
     if custom and (getattr(law, "model", None) is not first.model or law.summary != first.summary):

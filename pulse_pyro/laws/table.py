@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
-from pulse_pyro._core.arrays import Float1, Float2, Float3
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3
+from pulse_pyro.base import Schema, Summary
 from pulse_pyro.laws.conjugate import LinearKernel
-
-if TYPE_CHECKING:
-    from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.scaling import Scaler
 
 MOST = 1000  # scalars a table lists
 
 
-def parameters(fitted: PosteriorLaw) -> pd.DataFrame:
+class Posterior(Protocol):
+    """What a table needs of a fitted law, ``PosteriorLaw``."""
+
+    @property
+    def draws(self) -> Mapping[str, Float]:
+        """Global site -> (draw, *site shape)."""
+
+    @property
+    def kernel(self) -> object:
+        """Prediction in model units."""
+
+    @property
+    def scaler(self) -> Scaler:
+        """Units of the data."""
+
+    @property
+    def summary(self) -> Summary:
+        """What the law looks at."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of S and W."""
+
+
+def parameters(fitted: Posterior) -> pd.DataFrame:
     """Return posterior mean and sd of the parameters.
 
     For a linear law the regression of W on the summary, in the data's units; otherwise every
@@ -28,7 +52,7 @@ def parameters(fitted: PosteriorLaw) -> pd.DataFrame:
     return frame.set_axis(["parameter", "mean", "sd"], axis=1).set_index("parameter")
 
 
-def regression(fitted: PosteriorLaw, kernel: LinearKernel) -> tuple[Float2, Float3, Float2]:
+def regression(fitted: Posterior, kernel: LinearKernel) -> tuple[Float2, Float3, Float2]:
     """Return draws of intercepts (m, w_dim), slopes (m, p, w_dim) and noise scales (m, w_dim).
 
     In the data's units. The scale of Student-t noise is not its standard deviation.
@@ -40,12 +64,12 @@ def regression(fitted: PosteriorLaw, kernel: LinearKernel) -> tuple[Float2, Floa
     return level, slope, spread
 
 
-def input_names(fitted: PosteriorLaw) -> tuple[str, ...]:
+def input_names(fitted: Posterior) -> tuple[str, ...]:
     """Name the p inputs: every filter of the summary, of every S column."""
     return tuple(f"{s}.{part}" for part in fitted.summary.names for s in fitted.schema.s_names)
 
 
-def _regression(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Float1]:
+def _regression(fitted: Posterior, kernel: LinearKernel) -> dict[str, Float1]:
     """Draws of slopes, intercepts and noise scales, by name."""
     level, slope, spread = regression(fitted, kernel)
     rows: dict[str, Float1] = {}
@@ -56,7 +80,7 @@ def _regression(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Float1]
     return rows
 
 
-def _scalars(fitted: PosteriorLaw) -> dict[str, Float1]:
+def _scalars(fitted: Posterior) -> dict[str, Float1]:
     rows: dict[str, Float1] = {}
     for name, value in sorted(fitted.draws.items(), key=lambda item: item[1].size):
         for at in np.ndindex(value.shape[1:]):

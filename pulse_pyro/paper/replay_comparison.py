@@ -16,7 +16,7 @@ from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.parallel import Engine, Local, in_order
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import Fittable, Summary
+from pulse_pyro.base import Summary, UnfittedLaw
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, pulse, pulse_adaptive
 from pulse_pyro.envs.replay import Contrast, Replay, Replayed, beside, joined, replay_run, shuffled
 from pulse_pyro.envs.simulation import Agent
@@ -168,7 +168,7 @@ class Imputer:
     """
 
     name: str
-    law: Fittable
+    law: UnfittedLaw
     anew: bool = False
     adaptive: bool = False
 

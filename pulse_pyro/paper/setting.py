@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pulse_pyro.base import Fittable
+from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.envs.simulation import Agent, Fixed
 from pulse_pyro.envs.world import Environment, World
@@ -107,7 +107,7 @@ class Setting:
     units: int
     length: int
     horizon: int
-    laws: Mapping[str, Fittable]
+    laws: Mapping[str, UnfittedLaw]
     agents: Agents
     published: Mapping[str, Published] = field(default_factory=dict)
     earlier: Mapping[int, Mapping[str, Published]] = field(default_factory=dict)

@@ -227,7 +227,8 @@ def directions(
     """
     if not isinstance(law, PosteriorLaw):
         raise ModelError(
-            f"directions: a fitted law with draws was expected, but got {type(law).__name__}."
+            f"directions: a fitted law with draws was expected, but got {type(law).__name__}, "
+            "whose posterior is not there to say where it is unsure; use PulseUCB."
         )
     whole(most, "directions: most", 1)
     whole(draws, "directions: draws", 2)

@@ -12,7 +12,7 @@ from pulse_pyro._core.as_json import records
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._pyro.inference import Inference, choose_engine
 from pulse_pyro.bands.dependence import FEWEST
-from pulse_pyro.base import Check, Checks, Fittable, ModelCard, Verdict
+from pulse_pyro.base import Check, Checks, ModelCard, UnfittedLaw, Verdict
 from pulse_pyro.calibration.targets import MissingTargets, find_targets
 from pulse_pyro.data.history import Rows
 from pulse_pyro.study.workspace import Workspace, lacks, open_workspace, wanted
@@ -102,7 +102,7 @@ def check_workspace(work: Workspace) -> StudyCheck:
     return StudyCheck(study.path, Checks(checks), card, tuple(wanted(work)))
 
 
-def _suits(law: Fittable, how: Inference | None) -> None:
+def _suits(law: UnfittedLaw, how: Inference | None) -> None:
     """Refuse an engine before the archive is read: the fit would refuse it, but later."""
     if not hasattr(law, "engines"):  # not part of the contract: the fit is left to say it
         return

@@ -16,7 +16,7 @@ from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import ENGINES, Inference
 from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.band import BandMethod, Noise
-from pulse_pyro.base import Column, Fittable
+from pulse_pyro.base import Column, UnfittedLaw
 from pulse_pyro.calibration.recipe import Mode, Recipe
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
@@ -249,7 +249,7 @@ class Study:
         with given.blamed():
             return {name: _column(name, given) for name in given.values}
 
-    def law(self) -> Fittable:
+    def law(self) -> UnfittedLaw:
         """Return the law, not yet fitted; lags or window replace the summary of a law's file."""
         table = self.law_section
         summary: Lags | Window | None = None
@@ -264,7 +264,7 @@ class Study:
         if summary is None:
             table.one_of(("lags", "window"))
         with table.blamed():
-            law_by_name: Fittable = named(LAWS, name)(summary)
+            law_by_name: UnfittedLaw = named(LAWS, name)(summary)
         return law_by_name
 
     def features(self) -> Features:

@@ -15,7 +15,7 @@ from pulse_pyro._core.errors import BundleError, SettingError
 from pulse_pyro._core.files import earlier_folder, whole_folder, write_whole
 from pulse_pyro._core.saved import load
 from pulse_pyro._core.sealed import VERSIONS, seal
-from pulse_pyro.base import Fittable
+from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.leaks import refuse_duplicate_units
@@ -181,7 +181,7 @@ class Workspace:
         return self.history.split(self.study.recipe.fit, seed=self.study.seed)
 
     @cached_property
-    def law(self) -> Fittable:
+    def law(self) -> UnfittedLaw:
         """The law, not fitted."""
         return self.study.law()
 

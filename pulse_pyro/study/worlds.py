@@ -16,7 +16,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
-from pulse_pyro.base import Fittable
+from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.recipe import fit_law
 from pulse_pyro.calibration.stakes import Stakes
@@ -340,7 +340,7 @@ class RivalWorld:
     features : Phi. reward_sd : of a reward given the full context, see :class:`Reward`.
     """
 
-    model: Fittable
+    model: UnfittedLaw
     inference: Inference | None
     held_out: History
     features: Features

@@ -103,7 +103,7 @@ def test_verb_by_verb_is_the_same_as_run_to_the_last_bit(tmp_path, tmp_path_fact
         zip(
             VERBS,
             (
-                "FittedLaw linear_lags",
+                "PosteriorLaw linear_lags",
                 "Diagnostics: pass",
                 "Calibration: pass",
                 "Run: lowest",

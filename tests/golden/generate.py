@@ -211,7 +211,7 @@ def answers(law: pp.laws.PosteriorLaw, s: np.ndarray, w: np.ndarray) -> Found:
         )
         out[f"{name}.sample"] = on_grid(law(seen).draws(20, rng=pp.stream(0, "sample")), seen)
         out[f"{name}.log_density"] = on_grid(
-            law(seen).log_density(w.reshape(-1, w.shape[-1]), draws=50)[:, None], seen
+            law(seen).joint_log_density(w.reshape(-1, w.shape[-1]), draws=50)[:, None], seen
         )[..., 0]
         follower, online = law.follow(), []
         for row in seen[0]:

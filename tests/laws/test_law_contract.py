@@ -7,10 +7,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.neighbors import KNeighborsRegressor
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError
-from pulse_pyro.base import FittedLaw, is_exact
+from pulse_pyro.base import FittedLaw, UnfittedLaw, is_exact
 from pulse_pyro.laws.fitted import COVARIANCE_DRAWS
 from tests.helpers import linear_history, z_bound
 
@@ -41,8 +42,22 @@ FAMILIES = {
     ),
     "state space": lambda h: pp.state_space(LAGS, ar=1, ma=0).fit(h, seed=0, draws=200),
     "custom": lambda h: pp.Law(custom, pp.Lags(LAGS), "mine").fit(h, pp.Laplace(200), seed=0),
+    "regressor": lambda h: pp.laws.from_sklearn(KNeighborsRegressor(9), LAGS).fit(h, seed=0),
 }
-CLOSED = ("linear", "student_t", "state space")  # covariance and distribution function, no draws
+UNFITTED = {
+    "linear": pp.linear_lags(LAGS),
+    "gp": pp.gaussian_process(LAGS),
+    "neural": pp.neural_density(LAGS),
+    "state space": pp.state_space(LAGS, ar=1, ma=0),
+    "custom": pp.Law(custom, pp.Lags(LAGS), "mine"),
+    "regressor": pp.laws.from_sklearn(KNeighborsRegressor(9), LAGS),
+}
+CLOSED = (
+    "linear",
+    "student_t",
+    "state space",
+    "regressor",
+)  # covariance and distribution function, no draws
 ARCHIVE = linear_history(units=30, time=8, lags=LAGS, w_dim=2)[0]
 
 
@@ -83,7 +98,7 @@ def law(family):
 
 def refused(name):
     """Rows a law does not answer: a custom law wants all, this network has met no gap of S_t."""
-    if name == "custom":
+    if name in ("custom", "regressor"):
         return ~WHOLE
     return np.isnan(X[:, 0]) if name == "neural" else np.zeros(len(X), bool)
 
@@ -103,6 +118,62 @@ def test_the_archive_asked_for_is_worth_asking():
     assert np.isnan(X[:, 0]).any()
 
 
+@pytest.mark.parametrize("name", UNFITTED)
+def test_every_law_keeps_the_contract_of_one_that_is_not_fitted(name):
+    law = UNFITTED[name]
+    assert isinstance(law, UnfittedLaw)
+    assert not isinstance(law, FittedLaw)
+    assert law.name
+    assert all(isinstance(engine, type) for engine in law.engines)
+    assert law.summary.names == pp.Lags(LAGS).names
+    assert law.check(ARCHIVE).w_dim == 2
+
+
+def test_a_fitted_law_is_no_law_to_fit(law):
+    assert not isinstance(law, UnfittedLaw)
+
+
+def test_the_density_of_a_column_is_the_joint_one_with_the_others_summed_out(family):
+    name, law = family
+    row = np.flatnonzero(WHOLE)[-1:]
+    grid = np.linspace(-12, 12, 4001)
+    for j in range(2):
+        at = HISTORY.w[row].repeat(len(grid), 0)
+        at[:, 1 - j] = grid
+        every = law(HISTORY, row.repeat(len(grid)))
+        joint = np.exp(every.joint_log_density(at))
+        own = every.log_density(at)
+        if name == "custom":
+            assert own is None
+            continue
+        assert own.shape == at.shape
+        assert_allclose(joint.sum() * (grid[1] - grid[0]), np.exp(own[0, j]), rtol=1e-4)
+
+
+def test_a_column_that_is_not_recorded_leaves_the_others_their_density(family):
+    name, law = family
+    row = np.flatnonzero(WHOLE)[-1:]
+    w = HISTORY.w[row].copy()
+    before = law(HISTORY, row).log_density(w)
+    w[:, 0] = np.nan
+    if name != "custom":
+        after = law(HISTORY, row).log_density(w)
+        assert_array_equal(np.isnan(after), [[True, False]])
+        assert_array_equal(after[:, 1], before[:, 1])
+    assert np.isnan(law(HISTORY, row).joint_log_density(w)).all()
+
+
+def test_each_action_s_context_is_a_series_of_its_own(law):
+    s = rng(3).standard_normal((2, 5, 3, 1)) * 0.3
+    each = np.stack([law(s[:, :, a]).mean().reshape(2, 5, 2) for a in range(3)], axis=2)
+    assert_allclose(law(s).mean(), each.reshape(-1, 2), rtol=1e-12)
+    at = np.array([0, 7, 29])
+    assert_allclose(law(s, at).mean(), each.reshape(-1, 2)[at], rtol=1e-12)
+    assert_array_equal(law(s, at).s, s.reshape(-1, 1)[at])
+    with pytest.raises(DataError, match="rows"):
+        law(s, [30])
+
+
 def test_it_says_what_it_is(law):
     assert isinstance(law, FittedLaw)
     assert law.units == ARCHIVE.units
@@ -119,7 +190,9 @@ def test_an_archive_is_answered_like_its_rectangle_row_by_row(family):
     assert ours.mean().shape == (len(HISTORY.s), 2)
     assert rectangle.mean().shape == (GRID.seen.size, 2)
     assert_allclose(ours.mean(), rectangle.mean()[seen], rtol=1e-9)
-    assert_allclose(ours.log_density(w[seen]), rectangle.log_density(w)[seen], rtol=1e-8)
+    assert_allclose(
+        ours.joint_log_density(w[seen]), rectangle.joint_log_density(w)[seen], rtol=1e-8
+    )
     complete = WHOLE if name != "state space" else np.ones_like(WHOLE)
     if name in CLOSED:
         covariance = rectangle.covariance()[seen]
@@ -178,7 +251,7 @@ def test_means_are_nan_where_the_law_refuses_and_nowhere_else(family):
         assert_array_equal(np.isnan(values).any(1), gone, err_msg=what)
         assert_array_equal(np.isnan(values).all(1), gone, err_msg=what)
     unscored = {"neural": gone, "state space": gone}.get(name, ~WHOLE)
-    assert_array_equal(np.isnan(ours.log_density(w)), unscored)
+    assert_array_equal(np.isnan(ours.joint_log_density(w)), unscored)
 
 
 def test_covariance_is_that_of_draws(family):

@@ -53,9 +53,9 @@ def test_residuals_are_of_units_the_copy_has_not_seen(law):
     inside = own.w - law(FIT, own.at).mean()
     out = HELD_OUT.rows(law.summary)
     outside = out.w - law(HELD_OUT, out.at).mean()
-    assert_allclose(law.left.std(), outside.std(), rtol=0.15)
+    assert_allclose(law.residuals.std(), outside.std(), rtol=0.15)
     if isinstance(law.models[0], KNeighborsRegressor) and law.models[0].n_neighbors == 1:
-        assert inside.std() < 0.1 * law.left.std()  # its own row is its nearest neighbour
+        assert inside.std() < 0.1 * law.residuals.std()  # its own row is its nearest neighbour
 
 
 def test_what_it_says_agrees_with_its_draws(law):
@@ -75,7 +75,8 @@ def test_what_it_says_agrees_with_its_draws(law):
         assert score is None
     else:
         normal = -0.5 * ((w - asked.mean())[:, 0] / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
-        assert_allclose(score, normal, rtol=1e-9)
+        assert_allclose(score[:, 0], normal, rtol=1e-9)
+        assert_allclose(asked.joint_log_density(w), normal, rtol=1e-9)
 
 
 def test_rows_with_an_unseen_input_are_refused(law):
@@ -145,7 +146,7 @@ class ConstantConditional:
     def mean_draws(self, size, *, rng):
         return np.repeat(self.mean()[None], size, axis=0)
 
-    def log_density(self, w):
+    def joint_log_density(self, w):
         return None
 
 
@@ -167,3 +168,46 @@ def test_what_is_no_law_is_refused():
     ):
         with pytest.raises(pp.errors.ModelError, match="a fitted law was expected"):
             call()
+
+
+def test_it_is_not_saved_alone_but_handed_back_to_what_holds_it(tmp_path):
+    law, other = (
+        pp.laws.from_sklearn(KNeighborsRegressor(k), 3).fit(FIT, seed=0) for k in (15, 14)
+    )
+    with pytest.raises(pp.errors.BundleError, match="keep its model yourself"):
+        pp.save(law, tmp_path / "law")
+    policy = pp.PulseUCB(law, PHI, pp.constant(1.0))
+    for row in HELD_OUT.s[:6]:
+        policy.observe(row)
+    calibration = pp.calibrate(law, HELD_OUT, PHI, seed=0, band="linear")
+    for name, thing in (("policy", policy), ("calibration", calibration)):
+        pp.save(thing, tmp_path / name)
+        with pytest.raises(pp.errors.BundleError, match="load"):
+            pp.load(tmp_path / name, features=PHI)
+        with pytest.raises(pp.errors.BundleError, match="law_id"):
+            pp.load(tmp_path / name, law=other, features=PHI)
+    again = pp.load(tmp_path / "policy", law=law, features=PHI)
+    assert again.act(HELD_OUT.s[6]).action == policy.act(HELD_OUT.s[6]).action
+    bounds = pp.load(tmp_path / "calibration", law=law, features=PHI)
+    assert_array_equal(bounds.error, calibration.error)
+    assert_array_equal(bounds.error_at(HELD_OUT), calibration.error_at(HELD_OUT))
+
+
+def test_two_of_them_crossfitted_are_handed_back_together(tmp_path):
+    model = pp.laws.from_sklearn(KNeighborsRegressor(15), 3)
+    law, calibration = pp.calibration.calibrate_crossfit(model, HISTORY, PHI, seed=0, band="linear")
+    pp.save(law, tmp_path / "law")
+    pp.save(calibration, tmp_path / "calibration")
+    assert pp.load(tmp_path / "law", law=law).id == law.id
+    again = pp.load(tmp_path / "calibration", law=law, features=PHI)
+    assert_array_equal(again.error_at(HELD_OUT), calibration.error_at(HELD_OUT))
+    with pytest.raises(pp.errors.BundleError, match="law"):
+        pp.load(tmp_path / "calibration", law=law.one, features=PHI)
+
+
+def test_what_it_is_shows():
+    law = pp.laws.from_sklearn(KNeighborsRegressor(15), 3).fit(FIT, seed=0)
+    assert repr(law).startswith("FittedSklearn")
+    assert "clusters" in repr(law)
+    assert repr(pp.linear_lags(2).fit(FIT, seed=0)).startswith("PosteriorLaw")
+    assert repr(pp.state_space(2, ar=1, ma=0).fit(FIT, seed=0)).startswith("FilteredLaw")

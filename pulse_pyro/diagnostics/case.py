@@ -1,0 +1,131 @@
+"""What a law says about held-out rows, and what every check of ``diagnose`` is handed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Bool, Float2, Float3, Int
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw
+from pulse_pyro.data.history import History
+from pulse_pyro.diagnostics.by_unit import Place, estimated
+from pulse_pyro.diagnostics.result import ScoreComparison
+from pulse_pyro.laws.filtering import Filtered
+
+# What a law says about held-out rows: expectations, draws, and where W fell among them.
+
+
+NUMBERS = 50_000_000  # predictive draws held at a time: 400 MB
+
+
+class Predictions(NamedTuple):
+    """Rows that were judged, and what the law says about them.
+
+    row : (n,) their numbers in the archive, rising. w, mean, pit : (n, w_dim). draws : (size, n,
+    w_dim); draw m of all rows shares one posterior draw. place : unit and step of the rows.
+    """
+
+    row: Int
+    w: Float2
+    mean: Float2
+    pit: Float2
+    draws: Float3
+    place: Place
+
+    @property
+    def unit(self) -> Int:
+        """(n,) units of the rows."""
+        return self.place.unit
+
+
+def predictions(
+    fitted: FittedLaw, held_out: History, where: Bool, rng: np.random.Generator, size: int
+) -> Predictions:
+    """Predict the rows of ``held_out`` where (rows,) is True and W is known.
+
+    PIT: u = (draws below w + V (draws equal to w + 1)) / (size + 1), V uniform. If w and the draws
+    come from one law, u is exactly uniform, whatever the size, and for counts too.
+    """
+    usable = where & np.isfinite(held_out.w).all(-1)
+    # whole units, as many as memory allows
+    rows = np.cumsum(np.bincount(held_out.unit_of[usable], minlength=len(held_out.units)))
+    most = max(int((rows <= NUMBERS // (size * len(held_out.w_names))).sum()), 2)
+    row = np.flatnonzero(usable & (held_out.unit_of < most))
+    law = fitted(held_out, row)
+    mean, draws = law.mean(), law.draws(size, rng=rng)
+    answered = np.isfinite(mean).all(-1)  # rows the law refuses after all are not judged
+    if not answered.all():
+        row, mean, draws = row[answered], mean[answered], draws[:, answered]
+    w = held_out.w[row]
+    place = Place(held_out.unit_of[row], held_out.step[row])
+    return Predictions(row, w, mean, _ranks(draws, w, rng), draws, place)
+
+
+def _ranks(draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
+    below, equal = (draws < w).sum(0), (draws == w).sum(0)
+    out: Float2 = (below + rng.random(w.shape) * (equal + 1.0)) / (len(draws) + 1.0)
+    return out
+
+
+# What every check is handed.
+
+
+GAPS = 100  # rows that lack an input, at least, to judge them
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A law and what held-out units say about it: what every check of ``diagnose`` is handed.
+
+    Attributes
+    ----------
+    fitted, history : the law, and units it was not fitted on.
+    archive : units to fit baselines on, or None.
+    seed, size : of predictive draws.
+    x : (rows, p) inputs of the law at every row.
+    judged : recorded W, expectation, PIT and draws at the complete rows.
+    comparisons : what the law gains over climatology and a line, in every score.
+    """
+
+    fitted: FittedLaw
+    history: History
+    archive: History | None
+    seed: int
+    size: int
+    x: Float2
+    judged: Predictions
+    comparisons: tuple[ScoreComparison, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of W."""
+        return self.history.w_names
+
+    @cached_property
+    def extra(self) -> float:
+        """What the variance of a mean over units grows by, the law being estimated."""
+        return estimated(self.fitted, self.judged.unit)
+
+    @cached_property
+    def lags_seen(self) -> Bool:
+        """Judged rows (n,) whose lags were seen: elsewhere earlier W do tell more, always."""
+        summary = self.fitted.summary
+        raw = self.history.inputs(summary.window) if isinstance(summary, Filtered) else self.x
+        return np.asarray(np.isfinite(raw[self.judged.row]).all(-1))
+
+    @cached_property
+    def gaps(self) -> tuple[Predictions, float] | None:
+        """Predictions and ``extra`` of rows that lack an input; None where they are few."""
+        history = self.history
+        short: Bool = np.asarray(~np.isfinite(self.x).all(-1))
+        recorded = short & np.isfinite(history.w).all(-1)
+        if recorded.sum() < GAPS:
+            return None
+        gaps = predictions(self.fitted, history, short, stream(self.seed, "gaps"), self.size)
+        if len(gaps.row) < GAPS:  # the law refused most of them
+            return None
+        return gaps, estimated(self.fitted, gaps.unit)
