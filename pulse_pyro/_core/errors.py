@@ -42,11 +42,11 @@ class BundleError(PulseError):
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return a "; did you mean ...?" clause for a misspelt name, or the list of options."""
-    known = [str(option) for option in options]
-    same = [option for option in known if option.lower() == str(name).lower()]
-    close = same or get_close_matches(str(name), known, n=1, cutoff=0.6)
+    names = [str(option) for option in options]
+    same = [option for option in names if option.lower() == str(name).lower()]
+    close = same or get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
-    shown = ", ".join(repr(option) for option in known[:12])
-    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-    return f"; there is {shown}{more}." if known else "; there are none."
+    shown = ", ".join(repr(option) for option in names[:12])
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"; known: {shown}{more}." if names else "; none is known."

@@ -162,23 +162,23 @@ def _adaptive(ready: Ready, law: str) -> Agent:
     return pulse_adaptive(ready.world, ready.laws[law], seed=ready.seed)
 
 
-def _calibrated(ready: Ready, law: str, own: Agent, found: Scales) -> list[Agent]:
+def _calibrated(ready: Ready, law: str, agent_of_law: Agent, scale: Scales) -> list[Agent]:
     """Corrected and robust radii, with errors and budget from a band on each run's own archive."""
-    sigma, size, dim = found.sigma, found.theta_bound, own.x.shape[-1]
-    known = list(calibrations(ready, law))
-    lead, rounds = ready.world.lead, own.x.shape[1]
+    sigma, size, dim = scale.sigma, scale.theta_bound, agent_of_law.x.shape[-1]
+    calibrated = list(calibrations(ready, law))
+    lead, rounds = ready.world.lead, agent_of_law.x.shape[1]
     error = np.concatenate(
         [
             each.reward_error(ready.world.s[r : r + 1], theta_bound=size)[:, lead:]
-            for r, each in enumerate(known)
+            for r, each in enumerate(calibrated)
         ]
     )
-    budget = max(each.budget(rounds=rounds, theta_bound=size) for each in known)
+    budget = max(each.budget(rounds=rounds, theta_bound=size) for each in calibrated)
     safe = corrected(sigma=sigma, theta_bound=size).refined()
     careful = robust(sigma=sigma, theta_bound=size, budget=budget, dim=dim)
     return [
-        replace(own, name="pulse_calibrated", radius=safe, ridge=found.ridge, error=error),
-        replace(own, name="pulse_robust", radius=careful, ridge=found.ridge, error=error),
+        replace(agent_of_law, name="pulse_calibrated", radius=safe, ridge=scale.ridge, error=error),
+        replace(agent_of_law, name="pulse_robust", radius=careful, ridge=scale.ridge, error=error),
     ]
 
 

@@ -40,10 +40,16 @@ from pulse_pyro.laws.filtering import state_space
 from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.neural import neural_density
-from pulse_pyro.paper.case import Case, RealCase, judged_finding, setting_finding, ways_finding
-from pulse_pyro.paper.compare import HERE, Imputer, PlayRule, compare
+from pulse_pyro.paper.case import (
+    Case,
+    RealCase,
+    judged_finding,
+    play_rules_finding,
+    setting_finding,
+)
 from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
 from pulse_pyro.paper.judge import judge
+from pulse_pyro.paper.replay_comparison import HERE, Imputer, PlayRule, compare
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -104,7 +110,15 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
         "ventilation levels (or five bands), judged by the real PM2.5 of the next six hours. "
         "It was selected because a gain from imputing W shows."
     )
-    return Dataset("beijing", about, SOURCE, scale(archive), replays, weekly(archive), scale)
+    return Dataset(
+        name="beijing",
+        about=about,
+        source=SOURCE,
+        archive=scale(archive),
+        replays=replays,
+        pieces=weekly(archive),
+        scale=scale,
+    )
 
 
 def ventilation_utility(outcome: Float2) -> Float3:
@@ -200,7 +214,7 @@ def _history(frame: DataFrame) -> History:
 
 
 MAIN = "alpha 0.25"
-WAYS = {
+PLAY_RULES = {
     MAIN: PlayRule(constant(0.25)),
     "alpha 0.1": PlayRule(constant(0.1)),
     "alpha 1": PlayRule(constant(1.0)),
@@ -242,12 +256,14 @@ def beijing_case(
     """
     start = time.perf_counter()
     dataset = load_beijing(folder)
-    first = compare(dataset, IMPUTERS, PAST, ways=WAYS, runs=runs, seed=seed, engine=engine)
+    first = compare(
+        dataset, IMPUTERS, PAST, play_rules=PLAY_RULES, runs=runs, seed=seed, engine=engine
+    )
     other = compare(
         load_beijing(folder, swapped=True),
         IMPUTERS,
         PAST,
-        ways=dict([next(iter(WAYS.items()))]),
+        play_rules=dict([next(iter(PLAY_RULES.items()))]),
         runs=runs,
         seed=seed,
         engine=engine,
@@ -260,7 +276,7 @@ def beijing_case(
         setting_finding(first, main, "Three ventilation levels"),
         setting_finding(other, main, "Stations swapped", first.best(main)),
         setting_finding(first, bands, "Five bands"),
-        ways_finding(
+        play_rules_finding(
             first,
             [name for name in first.settings if name != bands],
             "Other radii, and in order of time (stations of one time learn in turn)",

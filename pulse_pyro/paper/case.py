@@ -13,8 +13,8 @@ from pulse_pyro._core.as_json import records
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.data.history import History
 from pulse_pyro.offpolicy.value import Value
-from pulse_pyro.paper.compare import Comparison
 from pulse_pyro.paper.judge import Judged, judged_table
+from pulse_pyro.paper.replay_comparison import Comparison
 from pulse_pyro.report.plots import COLOURS, axis, tidy
 
 if TYPE_CHECKING:
@@ -60,10 +60,8 @@ class Estimates:
         for each in self.lines:
             if (each.policy, each.estimator) == (policy, estimator) and log in (None, each.log):
                 return each.value
-        known = ", ".join(f"{each.policy!r} by {each.estimator!r}" for each in self.lines)
-        raise SettingError(
-            f"{self.name}: no value of {policy!r} by {estimator!r}; there is {known}."
-        )
+        there = ", ".join(f"{each.policy!r} by {each.estimator!r}" for each in self.lines)
+        raise SettingError(f"{self.name}: no value of {policy!r} by {estimator!r}; known: {there}.")
 
     @property
     def table(self) -> DataFrame:
@@ -225,7 +223,15 @@ def setting_finding(
     more = (
         ("Share of the variance of each W that each law explains online.", _shares(comparison)),
     )
-    return Finding(title, text, shown(comparison, setting), plain, played.plot, READING, more)
+    return Finding(
+        title=title,
+        verdict=text,
+        table=shown(comparison, setting),
+        plain=plain,
+        figure=played.plot,
+        reading=READING,
+        more=more,
+    )
 
 
 def shown(comparison: Comparison, setting: str) -> DataFrame:
@@ -252,16 +258,16 @@ def shown(comparison: Comparison, setting: str) -> DataFrame:
     return pd.DataFrame(rows)
 
 
-def ways_finding(comparison: Comparison, settings: Sequence[str], title: str) -> Finding:
-    """Return how much each agent earns if the rounds are played in other ways."""
+def play_rules_finding(comparison: Comparison, settings: Sequence[str], title: str) -> Finding:
+    """Return how much each agent earns if the rounds are played by other rules."""
     import pandas as pd
 
     tables = {name: comparison.settings[name].table for name in settings}
     names = comparison.settings[settings[0]].names
     wide = pd.DataFrame(
         {
-            way: {n: f"{t['utility'][n]:.4f} ({t['se'][n]:.4f})" for n in names}
-            for way, t in tables.items()
+            setting: {n: f"{t['utility'][n]:.4f} ({t['se'][n]:.4f})" for n in names}
+            for setting, t in tables.items()
         }
     ).rename_axis("agent")
     best = {name: comparison.best(name) for name in settings}
@@ -279,10 +285,10 @@ def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
     """Return what held-out pieces of the archive said of the laws."""
     table = judged_table(judged)
     failed = [each for each in judged if "fail" in (each.diagnose, each.calibrate)]
-    known = [each for each in judged if np.isfinite(each.root_mean)]
+    bounded = [each for each in judged if np.isfinite(each.root_mean)]
     text = f"{len(failed)} of {len(judged)} laws fail a check on held-out pieces of the archive."
-    if known:
-        low = min(known, key=lambda each: each.root_mean)
+    if bounded:
+        low = min(bounded, key=lambda each: each.root_mean)
         text += (
             f" The smallest mean sqrt(D_t), of {low.law}, is {low.root_mean:.2f} sds of W "
             f"(largest {low.root_sup:.2f}); {low.outside:.1%} of online contexts lie outside."
@@ -319,14 +325,14 @@ def _shares(comparison: Comparison) -> DataFrame:
 DIFFERENCE = " minus "  # in the name of a line that is the difference of two policies
 
 
-def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
+def value_dots(estimates: Estimates, ax: Axes | None = None) -> Axes:
     """Draw every estimated value with its interval; a tick where the value is known.
 
     Where there are differences of two policies these alone are drawn, beside 0: they are what is
     asked, and on the scale of the values they could not be read.
     """
-    apart = [each for each in found.lines if DIFFERENCE in each.policy]
-    lines = (apart or list(found.lines))[::-1]
+    apart = [each for each in estimates.lines if DIFFERENCE in each.policy]
+    lines = (apart or list(estimates.lines))[::-1]
     ax = axis(ax, height=0.8 + 0.3 * len(lines))
     where = np.arange(len(lines))
     low, high, at = (
@@ -336,10 +342,16 @@ def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
     ax.hlines(where, low, high, color=COLOURS[0], linewidth=2)
     ax.scatter(at, where, color=COLOURS[0], zorder=3)
     known = np.array([each.known for each in lines])
-    told = np.isfinite(known)
-    if told.any():
+    finite = np.isfinite(known)
+    if finite.any():
         ax.scatter(
-            known[told], where[told], marker="|", s=120, color="#000000", zorder=4, label="known"
+            known[finite],
+            where[finite],
+            marker="|",
+            s=120,
+            color="#000000",
+            zorder=4,
+            label="known",
         )
         ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     if apart:
@@ -349,6 +361,6 @@ def value_dots(found: Estimates, ax: Axes | None = None) -> Axes:
     ax.margins(y=0.04)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
-    level = found.lines[0].value.level
+    level = estimates.lines[0].value.level
     what = "difference of values a decision" if apart else "value a decision"
     return tidy(ax, what, "", f"bar = {level:.0%} interval over units")

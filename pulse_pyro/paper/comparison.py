@@ -60,26 +60,29 @@ def _tables(
     return printed.pop(1000), printed
 
 
+LINEAR_LAST, LINEAR_EARLIER = _tables(LINEAR_TABLE)
+NONLINEAR_LAST, NONLINEAR_EARLIER = _tables(NONLINEAR_TABLE)
 CURVE = Stack(MEAN3, *(power(k) for k in range(2, 8)))
 LINEAR = Experiment(
-    "comparison-linear",
-    "Comparison, W linear in S",
-    "N = 1000 archived units of T0 = 100 rows, T = 1000 rounds, 30 runs. " + ABOUT,
-    (
+    name="comparison-linear",
+    title="Comparison, W linear in S",
+    about="N = 1000 archived units of T0 = 100 rows, T = 1000 rounds, 30 runs. " + ABOUT,
+    settings=(
         Setting(
-            "linear",
-            main_linear(),
-            1000,
-            100,
-            1000,
-            {"pulse": linear_lags(MEAN3)},
-            with_draws(main_linear()),
-            *_tables(LINEAR_TABLE),
+            label="linear",
+            environment=main_linear(),
+            units=1000,
+            length=100,
+            horizon=1000,
+            laws={"pulse": linear_lags(MEAN3)},
+            agents=with_draws(main_linear()),
+            published=LINEAR_LAST,
+            earlier=LINEAR_EARLIER,
         ),
     ),
-    RUNS,
-    NOTES,
-    (
+    runs=RUNS,
+    notes=NOTES,
+    shown=(
         "pulse",
         "pulse_adaptive",
         "pulse_calibrated",
@@ -95,41 +98,42 @@ def _as_run() -> Setting:
     """The script's own nonlinear run; its PULSE-UCB scores arms with fresh draws of W."""
     last, earlier = _tables(NONLINEAR_TABLE, ("pulse_paper", *AGENTS[1:]))
     return Setting(
-        "as run",
-        Pretrained(main_linear(), main_as_run()),
-        1000,
-        100,
-        1000,
-        {"pulse": linear_lags(MEAN3)},
-        with_draws(main_as_run(), calibrated=False),
-        last,
-        earlier,
-        {"pulse": "not published: the mean of the law instead of draws"},
+        label="as run",
+        environment=Pretrained(main_linear(), main_as_run()),
+        units=1000,
+        length=100,
+        horizon=1000,
+        laws={"pulse": linear_lags(MEAN3)},
+        agents=with_draws(main_as_run(), calibrated=False),
+        published=last,
+        earlier=earlier,
+        notes={"pulse": "not published: the mean of the law instead of draws"},
     )
 
 
 NONLINEAR = Experiment(
-    "comparison-nonlinear",
-    "Comparison, W nonlinear in S",
-    "As the linear comparison with sin(4 x) added to W, as the paper states it (lines 'stated'). "
-    "The published script adds 4 sin(x), pretrains on LINEAR data, and scores every arm with 30 "
-    "fresh draws of W: lines 'as run' do the same (pulse_paper), and no band is made there. "
-    + ABOUT,
-    (
+    name="comparison-nonlinear",
+    title="Comparison, W nonlinear in S",
+    about="As the linear comparison with sin(4 x) added to W, as the paper states it (lines "
+    "'stated'). The published script adds 4 sin(x), pretrains on LINEAR data, and scores every "
+    "arm with 30 fresh draws of W: lines 'as run' do the same (pulse_paper), and no band is "
+    "made there. " + ABOUT,
+    settings=(
         Setting(
-            "stated",
-            main_nonlinear(),
-            1000,
-            100,
-            1000,
-            {"pulse": linear_lags(CURVE), "pulse_linear": linear_lags(MEAN3)},
-            usual(main_nonlinear()),
-            *_tables(NONLINEAR_TABLE),
+            label="stated",
+            environment=main_nonlinear(),
+            units=1000,
+            length=100,
+            horizon=1000,
+            laws={"pulse": linear_lags(CURVE), "pulse_linear": linear_lags(MEAN3)},
+            agents=usual(main_nonlinear()),
+            published=NONLINEAR_LAST,
+            earlier=NONLINEAR_EARLIER,
         ),
         _as_run(),
     ),
-    RUNS,
-    NOTES
+    runs=RUNS,
+    notes=NOTES
     | {
         "pulse": Reason(
             "the published script pretrains on linear data and draws W; see lines 'as run'",
@@ -137,5 +141,13 @@ NONLINEAR = Experiment(
         ),
         "pulse_linear": "not published: a straight-line law, misspecified here",
     },
-    ("pulse", "pulse_paper", "pulse_calibrated", "oful", "oful_paper", "oful_full", "clbbf_paper"),
+    shown=(
+        "pulse",
+        "pulse_paper",
+        "pulse_calibrated",
+        "oful",
+        "oful_paper",
+        "oful_full",
+        "clbbf_paper",
+    ),
 )

@@ -53,14 +53,14 @@ FIGURE = (
 def _setting(label: str, units: int, length: int, printed: tuple[float, float]) -> Setting:
     env = w_times_action()
     return Setting(
-        label,
-        env,
-        units,
-        length,
-        980,
-        {"pulse_flat": linear_lags(LAGS, prior=Flat()), "pulse": linear_lags(LAGS)},
-        usual(env, calibrated=units >= FEWEST),
-        {
+        label=label,
+        environment=env,
+        units=units,
+        length=length,
+        horizon=980,
+        laws={"pulse_flat": linear_lags(LAGS, prior=Flat()), "pulse": linear_lags(LAGS)},
+        agents=usual(env, calibrated=units >= FEWEST),
+        published={
             "pulse_flat": Published(*printed, RUNS),
             "oful_paper": Published(333.7, 30.2, RUNS),
             "oful_full": Published(2.7, 2.0, RUNS),
@@ -70,20 +70,20 @@ def _setting(label: str, units: int, length: int, printed: tuple[float, float]) 
 
 
 SWEEP_N = Experiment(
-    "sweep-n",
-    "Regret against the number N of archived units (T0 = 25)",
-    ABOUT,
-    tuple(_setting(f"N={n}", n, 25, printed) for n, printed in PUBLISHED_N.items()),
-    RUNS,
-    NOTES | OWN,
-    FIGURE,
+    name="sweep-n",
+    title="Regret against the number N of archived units (T0 = 25)",
+    about=ABOUT,
+    settings=tuple(_setting(f"N={n}", n, 25, printed) for n, printed in PUBLISHED_N.items()),
+    runs=RUNS,
+    notes=NOTES | OWN,
+    shown=FIGURE,
 )
 SWEEP_T0 = Experiment(
-    "sweep-t0",
-    "Regret against the length T0 of archived units (N = 3)",
-    ABOUT,
-    tuple(_setting(f"T0={t}", 3, t, printed) for t, printed in PUBLISHED_T0.items()),
-    RUNS,
-    NOTES | OWN,
-    FIGURE,
+    name="sweep-t0",
+    title="Regret against the length T0 of archived units (N = 3)",
+    about=ABOUT,
+    settings=tuple(_setting(f"T0={t}", 3, t, printed) for t, printed in PUBLISHED_T0.items()),
+    runs=RUNS,
+    notes=NOTES | OWN,
+    shown=FIGURE,
 )

@@ -65,8 +65,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         rounds = {name: int(each.complete.sum()) for name, each in self.replays.items()}
-        told = ", ".join(f"{name} ({count:,} complete rounds)" for name, count in rounds.items())
-        return f"Dataset {self.name}: {self.about}\n{self.archive!r}\n  replays: {told}"
+        counts = ", ".join(f"{name} ({count:,} complete rounds)" for name, count in rounds.items())
+        return f"Dataset {self.name}: {self.about}\n{self.archive!r}\n  replays: {counts}"
 
 
 def read_table(folder: str | Path, stem: str, columns: Sequence[str]) -> DataFrame:

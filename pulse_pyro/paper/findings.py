@@ -31,8 +31,8 @@ def _comes_out(*rows: Row) -> bool:
     return all(row.verdict == "reproduced" for row in rows)
 
 
-def _alike(one: Row, two: Row) -> bool:
-    return abs(one.regret - two.regret) <= 0.15 * max(one.regret, two.regret)
+def _alike(first: Row, second: Row) -> bool:
+    return abs(first.regret - second.regret) <= 0.15 * max(first.regret, second.regret)
 
 
 def _baseline(t: Tables) -> str:

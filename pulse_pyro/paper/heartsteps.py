@@ -32,9 +32,9 @@ from pulse_pyro.paper.case import (
     judged_finding,
     setting_finding,
 )
-from pulse_pyro.paper.compare import HERE, Comparison, Imputer, PlayRule, compare
 from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
 from pulse_pyro.paper.judge import judge
+from pulse_pyro.paper.replay_comparison import HERE, Comparison, Imputer, PlayRule, compare
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -202,7 +202,15 @@ class HeartSteps:
             "residuals, a fitted mean whose send effects are multiplied; x1 is the fit itself, "
             "much of it noise of estimation."
         )
-        return Dataset("heartsteps", about, SOURCE, near, replays, archive, scale)
+        return Dataset(
+            name="heartsteps",
+            about=about,
+            source=SOURCE,
+            archive=near,
+            replays=replays,
+            pieces=archive,
+            scale=scale,
+        )
 
     def _on_grid(self, values: Float2, grid: History) -> Float3:
         """Put values of rows (n, k) where the history has them, (unit, time, k); else NaN."""
@@ -241,13 +249,13 @@ def load_heartsteps(folder: str | Path) -> HeartSteps:
         raise DataError(f"heartsteps: what {bad[0]!r} is made of is missing in some row.")
     sent = np.asarray(frame["action"] > 0, np.int64)
     logged = Logged(
-        np.column_stack([made[name] for name in (*S, *W)]),
-        sent,
-        np.log(frame["steps30"].to_numpy(np.float64) + 0.5),
-        np.where(sent == 1, SEND, 1.0 - SEND),
-        frame["user"].to_numpy(np.int64),
-        2,
-        (*S, *W),
+        context=np.column_stack([made[name] for name in (*S, *W)]),
+        action=sent,
+        reward=np.log(frame["steps30"].to_numpy(np.float64) + 0.5),
+        propensity=np.where(sent == 1, SEND, 1.0 - SEND),
+        unit=frame["user"].to_numpy(np.int64),
+        actions=2,
+        names=(*S, *W),
     )
     return HeartSteps(logged, frame["t"].to_numpy(np.int64))
 
@@ -280,7 +288,7 @@ def _columns(frame: DataFrame) -> dict[str, Float1]:
 # HeartSteps: what seeing W is worth to a policy, and what it were if effects were larger.
 
 
-WAYS = {"alpha 0.25": PlayRule(constant(0.25))}
+PLAY_RULES = {"alpha 0.25": PlayRule(constant(0.25))}
 NOW = Identity()  # rows at which people were not available are gaps: lags would lose most rounds
 # No state_space: with the present row alone as its window, and S always seen, it is the linear law.
 IMPUTERS = (
@@ -374,7 +382,9 @@ def heartsteps_rounds(
 ) -> Comparison:
     """Compare agents on the semi-synthetic rounds; ``seed`` also draws who is in the archive."""
     dataset = load_heartsteps(folder).dataset(factors, seed=seed)
-    return compare(dataset, IMPUTERS, NOW, ways=WAYS, runs=runs, seed=seed, engine=engine)
+    return compare(
+        dataset, IMPUTERS, NOW, play_rules=PLAY_RULES, runs=runs, seed=seed, engine=engine
+    )
 
 
 def _once(data: HeartSteps, folds: int, seed: int) -> dict[tuple[str, str], Value]:

@@ -16,8 +16,8 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.uniform import calibrate
 from pulse_pyro.diagnostics.held_out import diagnose
-from pulse_pyro.paper.compare import HERE, Imputer
 from pulse_pyro.paper.datasets import Dataset
+from pulse_pyro.paper.replay_comparison import HERE, Imputer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -84,16 +84,16 @@ def _judge(job: JudgeJob) -> Judged:
     start = time.perf_counter()
     fit, held_out = job.dataset.scale(job.dataset.pieces).split(seed=job.seed)
     law = job.imputer.law.fit(fit, seed=job.seed)
-    found = diagnose(law, held_out, seed=job.seed)
-    checks = list(found.checks)
+    diagnostics = diagnose(law, held_out, seed=job.seed)
+    checks = list(diagnostics.checks)
     replay = next(iter(job.dataset.replays.values()))
     mean = sup = outside = float("nan")
     try:
         bound = calibrate(law, held_out, replay.features, seed=job.seed)
     except PulseError as refusal:  # a finding in itself: the page says why there is no bound
-        said = str(refusal)
+        verdict = str(refusal)
     else:
-        said = bound.verdict
+        verdict = bound.verdict
         checks += bound.checks
         worst = bound.error.max((-2, -1))[bound.inside]
         mean, sup = float(worst.mean()), float(worst.max())
@@ -101,7 +101,16 @@ def _judge(job: JudgeJob) -> Judged:
         outside = float(1.0 - bound.inside_at(replay.s)[rows].mean())
     failed = _failed([each.name for each in checks if each.verdict == "fail"], held_out.w_names)
     seconds = time.perf_counter() - start
-    return Judged(job.imputer.name, seconds, found.verdict, said, failed, mean, sup, outside)
+    return Judged(
+        law=job.imputer.name,
+        seconds=seconds,
+        diagnose=diagnostics.verdict,
+        calibrate=verdict,
+        failed=failed,
+        root_mean=mean,
+        root_sup=sup,
+        outside=outside,
+    )
 
 
 def _failed(names: Sequence[str], w_names: Sequence[str]) -> str:

@@ -132,7 +132,13 @@ class Point:
         """What is run: the linear law on the instance's own bumps."""
         law = {"pulse": linear_lags(self.instance.bumps)}
         return Setting(
-            self.label, self.instance, self.units, self.length, self.horizon, law, _agents
+            label=self.label,
+            environment=self.instance,
+            units=self.units,
+            length=self.length,
+            horizon=self.horizon,
+            laws=law,
+            agents=_agents,
         )
 
 
@@ -259,8 +265,8 @@ def _claims(sweep: Sweep) -> list[tuple[str, tuple[str, ...], float]]:
 
 def _agents(ready: Ready) -> Sequence[Agent | Fixed]:
     world = ready.world
-    own = pulse(world, ready.laws["pulse"], seed=ready.seed)
-    return own, _theta_known(world, own), oful(world), oful_full(world), cond_oracle(world)
+    agent = pulse(world, ready.laws["pulse"], seed=ready.seed)
+    return agent, _theta_known(world, agent), oful(world), oful_full(world), cond_oracle(world)
 
 
 def _theta_known(world: World, agent: Agent) -> Fixed:
@@ -268,12 +274,12 @@ def _theta_known(world: World, agent: Agent) -> Fixed:
 
 
 LOWER_BOUND = Experiment(
-    "lower-bound",
-    "The lower bound's instance: powers of N and T",
-    ABOUT,
-    tuple(point.setting for sweep in SWEEPS for point in sweep.points),
-    50,
-    NOTES,
-    ("pulse", "pulse_theta", "oful", "oful_full", "cond_oracle"),
-    partial(slopes_of, sweeps=SWEEPS),
+    name="lower-bound",
+    title="The lower bound's instance: powers of N and T",
+    about=ABOUT,
+    settings=tuple(point.setting for sweep in SWEEPS for point in sweep.points),
+    runs=50,
+    notes=NOTES,
+    shown=("pulse", "pulse_theta", "oful", "oful_full", "cond_oracle"),
+    extra=partial(slopes_of, sweeps=SWEEPS),
 )

@@ -135,10 +135,11 @@ def _expected(world: World, name: str, w: Float2) -> Agent:
 
 
 MASKING = Experiment(
-    "masking",
-    "Regret against the probability p that a lag is hidden",
-    "W linear in 19 lags, S_t among them, theta = (.1, .1, .1, 1), 980 scored rounds, 20 runs; N = "
-    "100 units of T0 = 100 rows is our choice, the table does not say. The published law fills "
+    name="masking",
+    title="Regret against the probability p that a lag is hidden",
+    about="W linear in 19 lags, S_t among them, theta = (.1, .1, .1, 1), 980 scored rounds, "
+    "20 runs; "
+    "N = 100 units of T0 = 100 rows is our choice, the table does not say. The published law fills "
     "holes with 0 after training with dropout, and scores each arm with ONE draw of W, learning "
     "from another (pulse_zero_paper). Its dropout rate is not stated: .3 was chosen among .1 to .5 "
     "because the printed figures then come out. The mask never reaches the published OFUL and "
@@ -147,22 +148,24 @@ MASKING = Experiment(
     "hidden now was S_t once, so with memory the masks hide nothing, and its line is constant by "
     "construction. Agents that need the whole window (adaptive, calibrated, warm CLBBF) are left "
     "out.",
-    tuple(
+    settings=tuple(
         Setting(
-            f"p={p:g}",
-            w_times_action(),
-            100,
-            100,
-            980,
-            {"linear": linear_lags(LAGS), "memory": state_space(19)},
-            partial(_agents, p=p),
-            {a: Published(*each, RUNS, 0.01) for a, each in zip(AGENTS, line, strict=True)},
+            label=f"p={p:g}",
+            environment=w_times_action(),
+            units=100,
+            length=100,
+            horizon=980,
+            laws={"linear": linear_lags(LAGS), "memory": state_space(19)},
+            agents=partial(_agents, p=p),
+            published={
+                a: Published(*each, RUNS, 0.01) for a, each in zip(AGENTS, line, strict=True)
+            },
         )
         for p, line in PUBLISHED.items()
     ),
-    RUNS,
-    {**NOTES, **OWN},
-    (
+    runs=RUNS,
+    notes={**NOTES, **OWN},
+    shown=(
         "pulse_zero_paper",
         "pulse_dropout",
         "pulse_zero",

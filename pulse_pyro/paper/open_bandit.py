@@ -36,8 +36,8 @@ from pulse_pyro.offpolicy.estimators import (
 from pulse_pyro.offpolicy.logged import Logged
 from pulse_pyro.offpolicy.value import Value
 from pulse_pyro.paper.case import Case, Estimate, Estimates, RealCase, estimates_finding
-from pulse_pyro.paper.compare import HERE
 from pulse_pyro.paper.datasets import read_table
+from pulse_pyro.paper.replay_comparison import HERE
 
 LOGS = ("random", "bts")
 USER = tuple(f"user_feature_{k}" for k in range(4))
@@ -70,13 +70,13 @@ def load_open_bandit(folder: str | Path, log: str = "random") -> Logged:
     kinds = pd.get_dummies(frame[["position", *USER]].astype(str), dtype=np.float64)
     unit = np.asarray(frame.groupby(list(USER), sort=True).ngroup(), np.int64)
     return Logged(
-        kinds.to_numpy(),
-        frame["item_id"].to_numpy(),
-        frame["click"].to_numpy(np.float64),
-        frame["propensity_score"].to_numpy(),
-        unit,
-        count,
-        tuple(kinds.columns),
+        context=kinds.to_numpy(),
+        action=frame["item_id"].to_numpy(),
+        reward=frame["click"].to_numpy(np.float64),
+        propensity=frame["propensity_score"].to_numpy(),
+        unit=unit,
+        actions=count,
+        names=tuple(kinds.columns),
     )
 
 
@@ -122,28 +122,28 @@ def open_bandit_values(folder: str | Path, *, folds: int = 5, seed: int = 0) -> 
     logs = {name: load_open_bandit(folder, name) for name in LOGS}
     rate = {name: float(log.reward.mean()) for name, log in logs.items()}
     random, bts = logs["random"], logs["bts"]
-    found: list[Estimate] = []
-    own = {"random": "uniform", "bts": "bts"}
+    lines: list[Estimate] = []
+    policy_of_log = {"random": "uniform", "bts": "bts"}
     for name, log in logs.items():
         values = {"ips": ips(log, as_logged(log)), "snips": snips(log, as_logged(log))}
-        found += _lines(name, own[name], values, rate[name])
+        lines += _lines(name, policy_of_log[name], values, rate[name])
     plan = uniform(bts)
-    found += _lines("bts", "uniform", _values(bts, plan, folds, seed), rate["random"])
+    lines += _lines("bts", "uniform", _values(bts, plan, folds, seed), rate["random"])
     plan = item_shares(bts, random)
     values = _values(random, plan, folds, seed)
     values["replay"] = replay_value(random, plan, seed=seed)
-    found += _lines("random", SHARES, values, rate["bts"])
+    lines += _lines("random", SHARES, values, rate["bts"])
     replayed = {"replay": replay_value(random, uniform(random), seed=seed)}
-    found += _lines("random", "uniform", replayed, rate["random"])
+    lines += _lines("random", "uniform", replayed, rate["random"])
     about = (
         f"{random.rows:,} and {bts.rows:,} impressions with {random.reward.sum():.0f} (random) and "
         f"{bts.reward.sum():.0f} (bts) clicks, 34 items at three positions; intervals over "
         f"{random.units} and {bts.units} combinations of user features, for want of user "
         "identities."
     )
-    verdict = _verdict(found, own, logs)
+    verdict = _verdict(lines, policy_of_log, logs)
     return Estimates(
-        "open bandit", verdict, about, SOURCE, tuple(found), time.perf_counter() - start
+        "open bandit", verdict, about, SOURCE, tuple(lines), time.perf_counter() - start
     )
 
 
@@ -171,19 +171,21 @@ def _lines(log: str, policy: str, values: Mapping[str, Value], known: float) -> 
     return [Estimate(log, policy, how, value, known) for how, value in values.items()]
 
 
-def _verdict(lines: Sequence[Estimate], own: Mapping[str, str], logs: Mapping[str, Logged]) -> str:
+def _verdict(
+    lines: Sequence[Estimate], policy_of_log: Mapping[str, str], logs: Mapping[str, Logged]
+) -> str:
     reach = [_reach(each.value) for each in lines]
     # by ips with weights of 1, the click rate itself: a replay of the same log knows less of it
     played = {
         each.policy: each.value.se
         for each in lines
-        if own[each.log] == each.policy and each.estimator == "ips"
+        if policy_of_log[each.log] == each.policy and each.estimator == "ips"
     }
-    played[SHARES] = played[own["bts"]]
+    played[SHARES] = played[policy_of_log["bts"]]
     far = [
         abs(each.value.estimate - each.known) / np.hypot(each.value.se, played[each.policy])
         for each in lines
-        if own[each.log] != each.policy
+        if policy_of_log[each.log] != each.policy
     ]
     clicks = " and ".join(f"{log.reward.sum():.0f}" for log in logs.values())
     what = "too few clicks for claims" if min(reach) > CLAIM else "enough clicks for some claims"

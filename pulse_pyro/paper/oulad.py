@@ -19,9 +19,9 @@ from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.neural import neural_density
 from pulse_pyro.paper.case import Case, RealCase, judged_finding, setting_finding
-from pulse_pyro.paper.compare import HERE, Comparison, Imputer, PlayRule, compare
 from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
 from pulse_pyro.paper.judge import judge
+from pulse_pyro.paper.replay_comparison import HERE, Comparison, Imputer, PlayRule, compare
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -284,7 +284,15 @@ def load_oulad(folder: str | Path) -> Dataset:
         "of this work; arms: no support, a message, a call. The outcome, the next mark, is real; "
         "what support would do to it is assumed. The utility was fixed before any agent was run."
     )
-    return Dataset("oulad", about, SOURCE, near, {"support": replay}, _by_student(old), scale)
+    return Dataset(
+        name="oulad",
+        about=about,
+        source=SOURCE,
+        archive=near,
+        replays={"support": replay},
+        pieces=_by_student(old),
+        scale=scale,
+    )
 
 
 def support_utility(next_score: Float) -> Float3:
@@ -329,7 +337,7 @@ def _by_student(rows: DataFrame) -> History:
 # law's.
 
 
-WAYS = {"alpha 0.25": PlayRule(constant(0.25))}
+PLAY_RULES = {"alpha 0.25": PlayRule(constant(0.25))}
 NOW = Identity()
 IMPUTERS = (
     Imputer("linear", linear_lags(NOW)),
@@ -372,5 +380,11 @@ def oulad_rounds(
     (0.0003) less, and seeing W 0.0038 (0.0004) more. Ten runs can name any law the best.
     """
     return compare(
-        load_oulad(folder), IMPUTERS, NOW, ways=WAYS, runs=runs, seed=seed, engine=engine
+        load_oulad(folder),
+        IMPUTERS,
+        NOW,
+        play_rules=PLAY_RULES,
+        runs=runs,
+        seed=seed,
+        engine=engine,
     )

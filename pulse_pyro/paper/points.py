@@ -55,7 +55,15 @@ SWEEP_POINTS = Experiment(
     "sweep for a law that is not linear. The directions are found at contexts S of 20 further "
     "units, whose W is not seen.",
     tuple(
-        Setting(f"n={n}", ENVIRONMENT, n, 3, 980, {"pulse": gaussian_process(MEAN3)}, _agents)
+        Setting(
+            label=f"n={n}",
+            environment=ENVIRONMENT,
+            units=n,
+            length=3,
+            horizon=980,
+            laws={"pulse": gaussian_process(MEAN3)},
+            agents=_agents,
+        )
         for n in ROWS
     ),
     20,

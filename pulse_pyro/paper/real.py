@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulse_pyro._core.arrays import whole
+from pulse_pyro._core.as_json import to_json
 from pulse_pyro._core.errors import SettingError, nearest
 from pulse_pyro._core.files import write_whole
 from pulse_pyro._core.parallel import Engine
@@ -35,7 +35,7 @@ def run_cases(
     All folders are looked for before anything is run. runs : orders of rounds, at least 2.
     """
     whole(runs, "real: runs", 2)
-    cases = [_known(name, "real") for name in names]
+    cases = [_case_named(name, "real") for name in names]
     homes = [case.inside(data) for case in cases]
     return [
         case.run(home, runs=runs, seed=seed, engine=engine)
@@ -49,19 +49,19 @@ def export_archive(name: str, data: str | Path, out: str | Path) -> History:
     Columns: unit, time, then S and W in their own units of measurement. Written whole or not at
     all. Studies of such files stand in notebooks/studies.
     """
-    known = _known(name, "export")
-    if known.archive is None:
+    case = _case_named(name, "export")
+    if case.archive is None:
         raise SettingError(f"export: {name} has logged decisions, but no archive with S and W.")
-    found = known.archive(known.inside(data))
-    write_whole(out, found.to_frame().to_csv(index=False))
-    return found
+    archive = case.archive(case.inside(data))
+    write_whole(out, archive.to_frame().to_csv(index=False))
+    return archive
 
 
-def _known(name: str, verb: str) -> RealCase:
+def _case_named(name: str, verb: str) -> RealCase:
     if name not in DATASETS:
         raise SettingError(f"{verb}: there is no data set {name!r}{nearest(name, DATASETS)}")
-    known: RealCase = named(DATASETS, name)
-    return known
+    case: RealCase = named(DATASETS, name)
+    return case
 
 
 def write_cases(cases: Sequence[Case], out: str | Path, *, seed: int) -> Path:
@@ -82,7 +82,7 @@ def write_cases(cases: Sequence[Case], out: str | Path, *, seed: int) -> Path:
         Section("Provenance", PROVENANCE, pd.DataFrame(made, columns=["what", "value"]))
     )
     plain = {"made_with": dict(made), "cases": [case.to_json() for case in cases]}
-    write_whole(home / "real.json", json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    write_whole(home / "real.json", to_json(plain) + "\n")
     verdict = "; ".join(case.headline for case in cases) + "."
     return write_report(home / "real.html", "Real data that nobody here made", verdict, sections)
 

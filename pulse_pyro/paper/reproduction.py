@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pulse_pyro._core.as_json import to_json
 from pulse_pyro._core.files import write_whole
 from pulse_pyro.paper.figures import experiment_figure
 from pulse_pyro.paper.findings import findings
@@ -88,7 +88,7 @@ def reproduction_json(results: Sequence[Result]) -> dict[str, Any]:
 def write_reproduction(results: Sequence[Result], folder: str | Path) -> Path:
     """Write results.json, NAME.svg and reproduction.html to ``folder``; return the page's path."""
     home = Path(folder)
-    write_whole(home / "results.json", json.dumps(reproduction_json(results), indent=1))
+    write_whole(home / "results.json", to_json(reproduction_json(results)))
     sections = [
         Section(
             "What holds and what does not",

@@ -146,13 +146,13 @@ def _lines(
 
 
 def _reason(experiment: Experiment, setting: Setting, agent: str, label: str) -> Reason:
-    found = setting.notes.get(agent, experiment.notes.get(agent, UNEXPLAINED))
-    if isinstance(found, str):
-        return Reason(found)
-    if found.see is None:
-        return found
+    reason = setting.notes.get(agent, experiment.notes.get(agent, UNEXPLAINED))
+    if isinstance(reason, str):
+        return Reason(reason)
+    if reason.see is None:
+        return reason
     later = label.removeprefix(setting.label)  # an earlier round points to that round elsewhere
-    return replace(found, see=(found.see[0] + later, found.see[1]))
+    return replace(reason, see=(reason.see[0] + later, reason.see[1]))
 
 
 def _row(label: str, run: Run, agent: str, t: int, printed: Published | None) -> Row:
@@ -160,7 +160,17 @@ def _row(label: str, run: Run, agent: str, t: int, printed: Published | None) ->
     final, cond = run.regret[at, :, t - 1], run.regret_cond[at, :, t - 1]
     regret, se = float(final.mean()), float(final.std(ddof=1) / math.sqrt(len(final)))
     row = Row(
-        label, agent, regret, se, float(cond.mean()), _gap(run, t), len(final), None, None, "", ""
+        setting=label,
+        agent=agent,
+        regret=regret,
+        se=se,
+        regret_cond=float(cond.mean()),
+        info_gap=_gap(run, t),
+        runs=len(final),
+        published=None,
+        ratio=None,
+        verdict="",
+        why="",
     )
     if printed is None:
         return row

@@ -83,14 +83,14 @@ def _setting(
     group: str = "",
 ) -> Setting:
     return Setting(
-        label,
-        env,
-        1000,
-        100,
-        980,
-        {"pulse": linear_lags(env.summary)},
-        usual(env),
-        _printed(line, spread),
+        label=label,
+        environment=env,
+        units=1000,
+        length=100,
+        horizon=980,
+        laws={"pulse": linear_lags(env.summary)},
+        agents=usual(env),
+        published=_printed(line, spread),
         notes=notes or {},
         group=group,
     )

@@ -24,14 +24,14 @@ def _setting(label: str, *, as_run: bool) -> Setting:
     made = with_draws(env, radius=ALPHA, calibrated=False)
     if as_run:
         return Setting(
-            f"{label} as run",
-            Pretrained(main_linear(), env),
-            1000,
-            100,
-            1000,
-            LAWS,
-            made,
-            {"pulse_paper": printed},
+            label=f"{label} as run",
+            environment=Pretrained(main_linear(), env),
+            units=1000,
+            length=100,
+            horizon=1000,
+            laws=LAWS,
+            agents=made,
+            published={"pulse_paper": printed},
             notes={"pulse": "not published: the mean of the law instead of draws"},
             group="as run",
         )
@@ -41,28 +41,45 @@ def _setting(label: str, *, as_run: bool) -> Setting:
     )
     made = with_draws(env, radius=ALPHA)
     return Setting(
-        label, env, 1000, 100, 1000, LAWS, made, {"pulse": printed}, notes={"pulse": own}
+        label=label,
+        environment=env,
+        units=1000,
+        length=100,
+        horizon=1000,
+        laws=LAWS,
+        agents=made,
+        published={"pulse": printed},
+        notes={"pulse": own},
     )
 
 
 SMOOTHNESS = Experiment(
-    "smoothness",
-    "Regret against the curvature of W: linear + sin(rho x)",
-    "Main environment, a law of degree 2 in x, alpha = 1, N = 1000, T0 = 100, T = 1000, 30 runs. "
-    "Printed as a figure; the values are the text's 'around', without spread or number of runs: "
-    "the measured spread stands for theirs. In the lines 'as run' the law is pretrained on linear "
-    "data and every arm is scored with 30 fresh draws of W (pulse_paper), as in the nonlinear "
-    "comparison; that this figure was made so is inferred from the figures, not stated. The other "
-    "lines fit the law on its own environment and use its mean (pulse). At rho = 10 single runs "
-    "scatter widely. In the lines 'as run' no band is made: the archive is not of that world.",
-    tuple(_setting(label, as_run=as_run) for as_run in (True, False) for label in WORLDS),
-    30,
-    NOTES
+    name="smoothness",
+    title="Regret against the curvature of W: linear + sin(rho x)",
+    about="Main environment, a law of degree 2 in x, alpha = 1, N = 1000, T0 = 100, T = 1000, 30 "
+    "runs. Printed as a figure; the values are the text's 'around', without spread or number of "
+    "runs: the measured spread stands for theirs. In the lines 'as run' the law is pretrained on "
+    "linear data and every arm is scored with 30 fresh draws of W (pulse_paper), as in the "
+    "nonlinear comparison; that this figure was made so is inferred from the figures, not stated. "
+    "The other lines fit the law on its own environment and use its mean (pulse). At rho = 10 "
+    "single runs scatter widely. In the lines 'as run' no band is made: the archive is not of that "
+    "world.",
+    settings=tuple(_setting(label, as_run=as_run) for as_run in (True, False) for label in WORLDS),
+    runs=30,
+    notes=NOTES
     | {
         "pulse_curve": "not published: a law of degree 7, which can follow the sine",
         "oful_paper": "not published here: (1, S*a)",
         "oful_full": "not published here: sees W",
         "clbbf_paper": "not published here: is handed W",
     },
-    ("pulse_paper", "pulse", "pulse_curve", "pulse_adaptive", "oful", "oful_paper", "oful_full"),
+    shown=(
+        "pulse_paper",
+        "pulse",
+        "pulse_curve",
+        "pulse_adaptive",
+        "oful",
+        "oful_paper",
+        "oful_full",
+    ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pulse_pyro._core.arrays import Float1, Float2, Int, whole
-from pulse_pyro._core.as_json import records
+from pulse_pyro._core.as_json import records, to_json
 from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.files import write_whole
 from pulse_pyro._core.progress import bar
@@ -589,20 +588,20 @@ def run_taobao(
     for run in bar(range(seeds), label="runs"):
         order = stream(seed, "split", run).permutation(len(reward))
         past, online = order[:archive], order[archive:]
-        own = int(stream(seed, "run", run).integers(2**31))
+        run_seed = int(stream(seed, "run", run).integers(2**31))
         start = clock.perf_counter()
-        fitted = _fit(law, code.values[past], own)
+        fitted = _fit(law, code.values[past], run_seed)
         s, w = code.values[online, :SEEN], code.values[online, SEEN:]
-        agents = agent_features(fitted, s, w, seed=own)
+        agents = agent_features(fitted, s, w, seed=run_seed)
         seconds["law"] += clock.perf_counter() - start
-        left = ((agents["oful_full_paper"] - agents["pulse_paper"]) ** 2).sum()
-        imputed[run] = 1.0 - left / ((w - w.mean(0)) ** 2).sum()
+        missed = ((agents["oful_full_paper"] - agents["pulse_paper"]) ** 2).sum()
+        imputed[run] = 1.0 - missed / ((w - w.mean(0)) ** 2).sum()
         start = clock.perf_counter()
         picks = play_candidates(
             agents,
             reward[online],
             rounds=horizon,
-            seed=own,
+            seed=run_seed,
             arms=ARMS,
             alpha=ALPHA,
             ridge=RIDGE,
@@ -610,21 +609,21 @@ def run_taobao(
         seconds["play"] += clock.perf_counter() - start
         names = (*agents, RANDOM)
         clicks.append(np.stack([log.click[online[picks[name]]] for name in names]))
-    found = TaobaoRun(
-        names,
-        np.stack(clicks, axis=1),
-        log.counts,
-        len(log.names),
-        law,
-        seed,
-        epochs,
-        code.unexplained,
-        imputed,
-        seconds,
+    result = TaobaoRun(
+        names=names,
+        clicks=np.stack(clicks, axis=1),
+        counts=log.counts,
+        width=len(log.names),
+        law=law,
+        seed=seed,
+        epochs=epochs,
+        unexplained=code.unexplained,
+        imputed=imputed,
+        seconds=seconds,
     )
-    write_whole(Path(out) / "taobao.json", json.dumps(found.to_json(), indent=1) + "\n")
-    write_svg(Path(out) / "taobao.svg", found.plot(), "Taobao: click rate of each agent")
-    return found
+    write_whole(Path(out) / "taobao.json", to_json(result.to_json()) + "\n")
+    write_svg(Path(out) / "taobao.svg", result.plot(), "Taobao: click rate of each agent")
+    return result
 
 
 def _fit(law: str, rows: Float2, seed: int) -> Callable[[Float2], Float2]:

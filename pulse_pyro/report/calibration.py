@@ -170,15 +170,15 @@ def _halving(calibration: Calibration) -> Section:
     from pulse_pyro.calibration.halving import halving_table, halvings
     from pulse_pyro.calibration.reference_values import references
 
-    found = halvings(calibration)
+    steps = halvings(calibration)
     return Section(
         "What halves the bound",
         "Computed from the error budget; half the bound is a quarter of D_t.\n\n"
-        + "\n\n".join(one.sentence for one in found)
+        + "\n\n".join(step.sentence for step in steps)
         + "\n\nr falls with the units the band is made from, at a rate known from its kind; the "
         "difference falls with the units of both law and band if it is chance, and not at all if "
         "the law is wrong. Orders of magnitude: pulse-pyro plan measures the decay.",
-        halving_table(found),
+        halving_table(steps),
         more=(
             (
                 "The bound beside the KL route, which pays a factor 1 / noise sd, and beside "

@@ -59,8 +59,8 @@ def law_sections(
     card : what the contract check found, shown beside it.
     """
     most = int(held_out.lengths.argmax())  # the unit with most to show
-    one = held_out.take([most])
-    draws = fitted(one).draws(DRAWS, rng=stream(seed, "track"))
+    longest = held_out.take([most])
+    draws = fitted(longest).draws(DRAWS, rng=stream(seed, "track"))
     table = fitted.table
     some = f" Its first {SHOWN} of {len(table):,} are listed." if len(table) > SHOWN else ""
     out = []
@@ -74,7 +74,7 @@ def law_sections(
                 if first
                 else f"The same unit, {name}.",
                 table.head(SHOWN) if first else None,
-                law_track(fitted, one, draws[:, :, j], axis(None, WIDTH, 3.4), target=j),
+                law_track(fitted, longest, draws[:, :, j], axis(None, WIDTH, 3.4), target=j),
                 "Recorded values should lie inside the band nine times out of ten; where lags are "
                 "incomplete the band is wider or missing.",
                 f"{fitted!r}" + (f"\n\n{card!r}" if card is not None else "") if first else "",

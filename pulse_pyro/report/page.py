@@ -523,13 +523,13 @@ def sections_from_plain(values: Sequence[dict[str, Any]]) -> list[Section]:
     try:
         return [
             Section(
-                v["title"],
-                v["text"],
-                None if v["table"] is None else table_from_plain(v["table"]),
-                v["figure"],
-                v["reading"],
-                v["plain"],
-                tuple((text, table_from_plain(table)) for text, table in v["more"]),
+                title=v["title"],
+                text=v["text"],
+                table=None if v["table"] is None else table_from_plain(v["table"]),
+                figure=v["figure"],
+                reading=v["reading"],
+                plain=v["plain"],
+                more=tuple((text, table_from_plain(table)) for text, table in v["more"]),
             )
             for v in values
         ]

@@ -300,7 +300,7 @@ BINS = 20
 POINTS = 2000  # most residuals drawn
 
 
-def four_panels(found: Diagnostics, evidence: Evidence, j: int) -> Figure:
+def four_panels(diagnostics: Diagnostics, evidence: Evidence, j: int) -> Figure:
     """Draw PIT, coverage, residuals and scores of the W numbered j on a figure of its own."""
     from matplotlib.figure import Figure
 
@@ -310,9 +310,13 @@ def four_panels(found: Diagnostics, evidence: Evidence, j: int) -> Figure:
     pit_histogram(pit, evidence.unit, axes[0])
     coverage_curve(pit, evidence.unit, axes[1])
     residual_plot(evidence.w[:, j], evidence.mean[:, j], name, axes[2])
-    mine = [one for one in evidence.comparisons if one.score in ("log score", f"crps {name}")]
-    score_plot(mine, axes[3])
-    figure.suptitle(f"{name} on held-out units: {found.verdict}", x=0.01, ha="left")
+    comparisons = [
+        comparison
+        for comparison in evidence.comparisons
+        if comparison.score in ("log score", f"crps {name}")
+    ]
+    score_plot(comparisons, axes[3])
+    figure.suptitle(f"{name} on held-out units: {diagnostics.verdict}", x=0.01, ha="left")
     return figure
 
 
@@ -363,14 +367,14 @@ def coverage_curve(pit: Float1, unit: Int, ax: Axes | None = None) -> Axes:
     ax = axis(ax, 4.8, 3.4)
     levels = np.linspace(0.05, 0.99, 48)
     off = [np.where(np.isfinite(pit), np.abs(pit - 0.5) <= level / 2, np.nan) for level in levels]
-    found = [unit_mean(inside, unit) for inside in off]
-    low, high = np.array([one.interval for one in found]).T
+    shares = [unit_mean(inside, unit) for inside in off]
+    low, high = np.array([share.interval for share in shares]).T
     ax.plot([0, 1], [0, 1], color=COLOURS[6], linewidth=0.8, linestyle=":", label="as stated")
     if np.isfinite(low).all():
         ax.fill_between(
             levels, low, high, color=COLOURS[5], alpha=0.4, linewidth=0, label="95 %, by unit"
         )
-    ax.plot(levels, [one.mean for one in found], color=COLOURS[0], label="the law")
+    ax.plot(levels, [share.mean for share in shares], color=COLOURS[0], label="the law")
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.legend(frameon=False, fontsize="small", loc="upper left")
     return tidy(ax, "stated level", "share of W inside", "Coverage: below dots = over-confident")
@@ -398,13 +402,15 @@ def residual_plot(w: Float1, mean: Float1, name: str, ax: Axes | None = None) ->
     return tidy(ax, f"expected {name}", f"{name} - expected", "Residuals: a trend = a wrong mean")
 
 
-def score_plot(found: list[ScoreComparison], ax: Axes | None = None) -> Axes:
+def score_plot(comparisons: list[ScoreComparison], ax: Axes | None = None) -> Axes:
     """Draw gains over the baselines with their 95 % intervals."""
     ax = axis(ax, 4.8, 3.4)
     marks = {"climatology": (COLOURS[0], "o"), "linear": (COLOURS[1], "s")}
-    for k, one in enumerate(reversed(found)):
-        colour, mark = marks[one.against]
-        middle, low, high = (np.clip(v, -1e3, 1e3) for v in (one.gain, one.low, one.high))
+    for k, comparison in enumerate(reversed(comparisons)):
+        colour, mark = marks[comparison.against]
+        middle, low, high = (
+            np.clip(v, -1e3, 1e3) for v in (comparison.gain, comparison.low, comparison.high)
+        )
         ax.errorbar(
             [middle],
             [k],
@@ -415,13 +421,13 @@ def score_plot(found: list[ScoreComparison], ax: Axes | None = None) -> Axes:
             linestyle="none",
         )
     labels = [
-        f"{one.score}{'' if one.score == 'log score' else ' saved'}\nvs {one.against}"
-        for one in reversed(found)
+        f"{each.score}{'' if each.score == 'log score' else ' saved'}\nvs {each.against}"
+        for each in reversed(comparisons)
     ]
-    ax.set_yticks(range(len(found)), labels)
+    ax.set_yticks(range(len(comparisons)), labels)
     ax.axvline(0.0, color=COLOURS[6], linewidth=0.8)
-    ax.set_ylim(-0.6, max(len(found), 1) - 0.4)
-    if not found:
+    ax.set_ylim(-0.6, max(len(comparisons), 1) - 0.4)
+    if not comparisons:
         ax.text(0.5, 0.5, "no baseline could be fitted", ha="center", transform=ax.transAxes)
     return tidy(ax, "gain: nats a row, or share of CRPS", "", "Scores: right of 0 = law is better")
 

@@ -101,7 +101,7 @@ def nothing_to_learn(x, w=None):
 
 BROKEN = [
     (misnamed, W1, "no site 'w'; did you mean 'w1'"),
-    (otherwise_named, W1, "no site 'w'; there is 'b', 'outcome'"),
+    (otherwise_named, W1, "no site 'w'; known: 'b', 'outcome'"),
     (not_observed, W1, r"does not observe site 'w'; pass obs=w"),
     (always_observed, W1, "with w=None it must be sampled"),
     (no_w_to_predict, W1, "w=None"),

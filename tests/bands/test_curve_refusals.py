@@ -116,7 +116,7 @@ def test_scheffe_is_refused_for_curves(kind):
         ({"kind": "splines"}, "kind 'splines' is not known; did you mean 'spline'"),
         ({"kind": "local_polynominal"}, "did you mean 'local_polynomial'"),
         ({"kind": "Lipschitz"}, "did you mean 'lipschitz'"),
-        ({"kind": "quantum"}, "kind 'quantum' is not known; there is 'auto'"),
+        ({"kind": "quantum"}, "kind 'quantum' is not known; known: 'auto'"),
         ({"noise": "unit"}, "noise 'unit' is not known; did you mean 'units'"),
         ({"critical": "tubes"}, "did you mean 'tube'"),
         ({"coordinates": "joints"}, "did you mean 'joint'"),

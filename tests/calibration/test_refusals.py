@@ -63,7 +63,7 @@ def test_the_order_of_columns_must_agree():
     ("band", "family", "words"),
     [
         ("splin", pp.errors.SettingError, "did you mean 'spline'"),
-        ("bonkers", pp.errors.SettingError, "'bonkers' is not known; there is 'auto'"),
+        ("bonkers", pp.errors.SettingError, "'bonkers' is not known; known: 'auto'"),
         (3, pp.errors.SettingError, "a name or a BandMethod, but got 3"),
         (None, pp.errors.SettingError, "a name or a BandMethod, but got None"),
         ("spline", pp.errors.DataError, "'spline' is for one input, the summary has 19"),

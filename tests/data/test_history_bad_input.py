@@ -26,7 +26,7 @@ def build(change=None, **roles):
     [
         ({"observed": ["heart_rte"]}, "no column 'heart_rte'; did you mean 'heart_rate'"),
         ({"missing": ["Mood"]}, "no column 'Mood'; did you mean 'mood'"),
-        ({"unit": "zzz"}, "no column 'zzz'; there is 'who', 'day', 'heart_rate', 'mood'"),
+        ({"unit": "zzz"}, "no column 'zzz'; known: 'who', 'day', 'heart_rate', 'mood'"),
         ({"time": "dya"}, "no column 'dya'; did you mean 'day'"),
         ({"observed": []}, "observed is empty"),
         ({"missing": []}, "missing is empty.*nothing to impute"),
@@ -90,7 +90,7 @@ def test_numbers_of_no_numeric_dtype_are_read_as_numbers(numbers):
 def test_an_empty_frame_is_refused():
     with pytest.raises(DataError, match="no rows"):
         History.from_frame(pd.DataFrame(COLUMNS).iloc[:0], **ROLES)
-    with pytest.raises(DataError, match="no column 'who'; there are none"):
+    with pytest.raises(DataError, match="no column 'who'; none is known"):
         History.from_frame(pd.DataFrame(), **ROLES)
 
 

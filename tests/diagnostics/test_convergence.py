@@ -120,7 +120,7 @@ def test_the_figure_has_four_panels_for_the_w_asked_for():
 
 def test_what_cannot_be_drawn_says_so():
     found = pp.diagnose(LAW, HELD_OUT, seed=0)
-    with pytest.raises(pp.errors.SettingError, match=r"no W 'w2'; there is 'w0', 'w1'"):
+    with pytest.raises(pp.errors.SettingError, match=r"no W 'w2'; known: 'w0', 'w1'"):
         found.plot("w2")
     with pytest.raises(pp.errors.DataError, match="no predictions to draw"):
         pp.diagnostics.Diagnostics(found.checks).plot()

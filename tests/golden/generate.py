@@ -32,8 +32,8 @@ from pulse_pyro.envs.replay import by_time
 from pulse_pyro.offpolicy.estimators import always, direct, greedy, uniform
 from pulse_pyro.offpolicy.value import difference
 from pulse_pyro.paper import beijing
-from pulse_pyro.paper.compare import Imputer, PlayRule
 from pulse_pyro.paper.real import run_cases
+from pulse_pyro.paper.replay_comparison import Imputer, PlayRule
 from pulse_pyro.paper.runner import run_experiments
 from pulse_pyro.study.demo import results, run_demo
 from tests.golden.store import HOME, machine, packed, same_machine, write
@@ -102,7 +102,7 @@ def real() -> Found:
     quick = {
         "IMPUTERS": (Imputer("linear", pp.linear_lags(short), adaptive=True),),
         "PAST": short,
-        "WAYS": {
+        "PLAY_RULES": {
             beijing.MAIN: PlayRule(pp.constant(0.25)),
             "late": PlayRule(pp.constant(0.25), by_time),
         },

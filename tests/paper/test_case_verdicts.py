@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pulse_pyro.envs.replay import Replayed
-from pulse_pyro.paper.compare import Comparison
+from pulse_pyro.paper.replay_comparison import Comparison
 
 NAMES = ("pulse_one", "oful", "oful_lags", "oful_full")
 

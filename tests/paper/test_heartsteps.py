@@ -10,8 +10,8 @@ from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.offpolicy.estimators import always, ips, snips
 from pulse_pyro.paper import heartsteps as case
-from pulse_pyro.paper.compare import Imputer
 from pulse_pyro.paper.heartsteps import S, W, fit_effects, load_heartsteps
+from pulse_pyro.paper.replay_comparison import Imputer
 from tests.paper.helpers import folder, heartsteps_frame, written
 
 

@@ -144,7 +144,7 @@ def doubled(stem):
     ("change", "message"),
     [
         (lambda t: t.pop("studentInfo"), "has neither studentInfo.csv nor studentInfo.csv.gz"),
-        (without("studentAssessment", column="score"), "no column 'score'; there is 'id_student'"),
+        (without("studentAssessment", column="score"), "no column 'score'; known: 'id_student'"),
         (
             lambda t: t.update(assessments=t["assessments"].rename(columns={"weight": "wieght"})),
             "no column 'weight'; did you mean 'wieght'",

@@ -11,7 +11,7 @@ from pulse_pyro._core.parallel import Local
 from pulse_pyro.cli import main
 from pulse_pyro.envs.replay import by_time
 from pulse_pyro.paper import beijing, real
-from pulse_pyro.paper.compare import Imputer, PlayRule
+from pulse_pyro.paper.replay_comparison import Imputer, PlayRule
 from tests.paper.helpers import beijing_folder
 
 SHORT = pp.Lags(2)
@@ -25,8 +25,11 @@ def data(tmp_path, monkeypatch):
     beijing_folder(home)
     monkeypatch.setattr(beijing, "IMPUTERS", (Imputer("linear", pp.linear_lags(SHORT)),))
     monkeypatch.setattr(beijing, "PAST", SHORT)
-    ways = {beijing.MAIN: PlayRule(pp.constant(0.25)), "late": PlayRule(pp.constant(0.25), by_time)}
-    monkeypatch.setattr(beijing, "WAYS", ways)
+    rules = {
+        beijing.MAIN: PlayRule(pp.constant(0.25)),
+        "late": PlayRule(pp.constant(0.25), by_time),
+    }
+    monkeypatch.setattr(beijing, "PLAY_RULES", rules)
     return tmp_path / "data"
 
 

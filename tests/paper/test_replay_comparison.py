@@ -11,17 +11,17 @@ import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.parallel import Local
 from pulse_pyro.envs.replay import by_time
-from pulse_pyro.paper.case import Case, judged_finding, setting_finding, ways_finding
-from pulse_pyro.paper.compare import Imputer, PlayRule, compare
+from pulse_pyro.paper.case import Case, judged_finding, play_rules_finding, setting_finding
 from pulse_pyro.paper.judge import _failed, judge
+from pulse_pyro.paper.replay_comparison import Imputer, PlayRule, compare
 from tests.envs import helpers as replay_worlds
 
-WAYS = {"small": PlayRule(pp.constant(0.25)), "late": PlayRule(pp.constant(0.25), by_time)}
+PLAY_RULES = {"small": PlayRule(pp.constant(0.25)), "late": PlayRule(pp.constant(0.25), by_time)}
 LAWS = (
     Imputer("line", pp.linear_lags(2), adaptive=True),
     Imputer("now", pp.linear_lags(1), anew=True),
 )
-play = partial(compare, lags=pp.Lags(2), ways=WAYS, runs=3)
+play = partial(compare, lags=pp.Lags(2), play_rules=PLAY_RULES, runs=3)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +90,12 @@ def test_the_seed_changes_the_order(made, found):
 
 def test_one_run_has_no_standard_error(made):
     with pytest.raises(SettingError, match="runs must be a whole number >= 2"):
-        compare(made, LAWS, pp.Lags(2), ways=WAYS, runs=1)
+        compare(made, LAWS, pp.Lags(2), play_rules=PLAY_RULES, runs=1)
 
 
 def test_lags_longer_than_the_rounds_are_refused(made):
     with pytest.raises(DataError, match="no round has all inputs of all agents"):
-        compare(made, LAWS, pp.Lags(61), ways=WAYS, runs=2)
+        compare(made, LAWS, pp.Lags(61), play_rules=PLAY_RULES, runs=2)
 
 
 def test_a_right_law_passes_and_a_short_one_fails(made):
@@ -124,7 +124,7 @@ def test_a_law_nothing_can_bound_says_why(made):
 
 def test_findings_are_plain_and_pictured(made, found):
     one = setting_finding(found, "plain, small", "Plain")
-    two = ways_finding(found, ["plain, small", "plain, late"], "Ways")
+    two = play_rules_finding(found, ["plain, small", "plain, late"], "Ways")
     three = judged_finding(judge(made, LAWS), "Judged")
     case = Case("made up", "it shows", "about", "nobody", (one, two, three), 1.0)
     text = json.dumps(case.to_json(), allow_nan=False)

@@ -107,8 +107,8 @@ class Comparison:
 
         Below two standard errors, of both kinds together, a share of it would say nothing.
         """
-        found = self.settings[setting].contrast(CEILING, FLOOR)
-        return found if found.difference >= 2.0 * found.total_se else None
+        gap = self.settings[setting].contrast(CEILING, FLOOR)
+        return gap if gap.difference >= 2.0 * gap.total_se else None
 
     def headline(self, setting: str) -> str:
         """Say in a clause what the setting shows of the PULSE agent that earned most."""
@@ -194,7 +194,7 @@ class CompareJob(NamedTuple):
     imputer: Imputer | None
     lags: Summary
     rows: Bool
-    ways: Mapping[str, PlayRule]
+    play_rules: Mapping[str, PlayRule]
     seeds: tuple[int, ...]
 
 
@@ -203,7 +203,7 @@ def compare(
     imputers: Sequence[Imputer],
     lags: Summary,
     *,
-    ways: Mapping[str, PlayRule],
+    play_rules: Mapping[str, PlayRule],
     runs: int,
     seed: int = 0,
     engine: Engine = HERE,
@@ -215,7 +215,7 @@ def compare(
     dataset : archive and recorded rounds. imputers : laws fitted on the archive.
     lags : the summary that ``oful_lags``, OFUL on raw lags, sees, and the longest memory of all:
         a round counts if it is complete, for every agent alike.
-    ways : how to play, by name; the first on every setting, the others on the first setting only.
+    play_rules : by name; the first on every setting, the others on the first setting only.
     runs : each with an order of the rounds of its own.
     engine : where; it changes no figure but the seconds.
 
@@ -229,13 +229,13 @@ def compare(
     seeds = tuple(int(stream(seed, "run", r).integers(2**31)) for r in range(runs))
     jobs = []
     for each in imputers:
-        batches = [(one,) for one in seeds] if each.anew else [seeds]
-        jobs += [CompareJob(dataset, each, lags, rows, ways, batch) for batch in batches]
-    jobs.append(CompareJob(dataset, None, lags, rows, ways, seeds))
+        batches = [(run_seed,) for run_seed in seeds] if each.anew else [seeds]
+        jobs += [CompareJob(dataset, each, lags, rows, play_rules, batch) for batch in batches]
+    jobs.append(CompareJob(dataset, None, lags, rows, play_rules, seeds))
     done = list(bar(in_order(_run, jobs, engine), label=dataset.name, total=len(jobs)))
     parts: dict[str, list[tuple[dict[str, Replayed], LawFacts | None]]] = {}
-    for job, found in zip(jobs, done, strict=True):
-        parts.setdefault("" if job.imputer is None else job.imputer.name, []).append(found)
+    for job, result in zip(jobs, done, strict=True):
+        parts.setdefault("" if job.imputer is None else job.imputer.name, []).append(result)
     settings = {
         setting: beside([joined([p[setting] for p, _ in each]) for each in parts.values()])
         for setting in done[0][0]
@@ -246,22 +246,22 @@ def compare(
         if name
     }
     return Comparison(
-        dataset.name,
-        dataset.about,
-        dataset.source,
-        settings,
-        facts,
-        seed,
-        time.perf_counter() - start,
+        name=dataset.name,
+        about=dataset.about,
+        source=dataset.source,
+        settings=settings,
+        laws=facts,
+        seed=seed,
+        seconds=time.perf_counter() - start,
     )
 
 
 def _rows(dataset: Dataset, summaries: Sequence[Summary]) -> Bool:
     """Tell which rows (unit, time) have every input of every agent, W and all utilities."""
-    known: list[Bool] = [replay.complete for replay in dataset.replays.values()]
+    complete: list[Bool] = [replay.complete for replay in dataset.replays.values()]
     s = next(iter(dataset.replays.values())).s
-    known += [np.asarray(np.isfinite(summary(s)).all(-1)) for summary in summaries]
-    rows: Bool = np.logical_and.reduce(known)
+    complete += [np.asarray(np.isfinite(summary(s)).all(-1)) for summary in summaries]
+    rows: Bool = np.logical_and.reduce(complete)
     if not rows.any():
         raise DataError(f"{dataset.name}: no round has all inputs of all agents; use fewer lags.")
     return rows
@@ -282,15 +282,17 @@ def _run(job: CompareJob) -> tuple[dict[str, Replayed], LawFacts | None]:
     played = {}
     for k, (setting, replay) in enumerate(job.dataset.replays.items()):
         agents = _agents(job, replay, made)
-        for j, (name, way) in enumerate(job.ways.items()):
+        for j, (name, rule) in enumerate(job.play_rules.items()):
             if j == 0 or k == 0:
-                played[f"{setting}, {name}"] = _played(job, replay, agents, way)
+                played[f"{setting}, {name}"] = _played(job, replay, agents, rule)
     return played, facts
 
 
-def _played(job: CompareJob, replay: Replay, agents: Sequence[Agent], way: PlayRule) -> Replayed:
-    ready = [dataclasses.replace(agent, radius=way.radius) for agent in agents]
-    return joined([replay_run(replay, ready, way.order(job.rows, seed=one)) for one in job.seeds])
+def _played(job: CompareJob, replay: Replay, agents: Sequence[Agent], rule: PlayRule) -> Replayed:
+    ready = [dataclasses.replace(agent, radius=rule.radius) for agent in agents]
+    return joined(
+        [replay_run(replay, ready, rule.order(job.rows, seed=seed)) for seed in job.seeds]
+    )
 
 
 def _agents(job: CompareJob, replay: Replay, law: Any) -> list[Agent]:
