@@ -60,10 +60,10 @@ SMOOTHNESS = Experiment(
     "runs. Printed as a figure; the values are the text's 'around', without spread or number of "
     "runs: the measured spread stands for theirs. In the lines 'as run' the law is pretrained on "
     "linear data and every arm is scored with 30 fresh draws of W (pulse_paper), as in the "
-    "nonlinear "
-    "comparison; that this figure was made so is inferred from the figures, not stated. The other "
-    "lines fit the law on its own environment and use its mean (pulse). At rho = 10 single runs "
-    "scatter widely. In the lines 'as run' no band is made: the archive is not of that world.",
+    "nonlinear comparison; that this figure was made so is inferred from the figures, not stated. "
+    "The other lines fit the law on its own environment and use its mean (pulse). At rho = 10 "
+    "single runs scatter widely. In the lines 'as run' no band is made: the archive is not of that "
+    "world.",
     settings=tuple(_setting(label, as_run=as_run) for as_run in (True, False) for label in WORLDS),
     runs=30,
     notes=NOTES
