@@ -15,7 +15,7 @@ LOOSE = {"base", "features", "radius", "cli"}
 LATER = "pulse_pyro.*"  # a path that is only known when it is called
 HOOKS = {
     # results have a .plot(), and report lists all plots: it is asked by name, when one is drawn
-    ("pulse_pyro.base", "pulse_pyro.report.registry"),
+    ("pulse_pyro.base", "pulse_pyro.report"),
     # save and load know every kind by name, and its own module packs it
     ("pulse_pyro._core.saved", LATER),
 }
