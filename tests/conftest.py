@@ -30,6 +30,18 @@ SLOW = {
         f"{_GOLDEN}[real-beijing]",
         f"{_GOLDEN}[sweep-n]",
     ),
+    # what takes long by its nature; a core test guards the same code at a smaller size
+    "long": tuple(
+        f"{_GOLDEN}[{name}]"
+        for name in (
+            "demo",
+            "study",
+            "law-linear_nuts",
+            "law-linear_svi",
+            "law-own_laplace",
+            "law-own_svi",
+        )
+    ),
 }
 
 

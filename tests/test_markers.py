@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
         ("tests/test_notebooks.py::test_it", "notebooks"),
         ("tests/paper/test_taobao.py::test_it", "paper"),
         ("tests/golden/test_golden.py::test_figures_are_as_before[masking]", "paper"),
-        ("tests/golden/test_golden.py::test_figures_are_as_before[study]", "core"),
+        ("tests/golden/test_golden.py::test_figures_are_as_before[study]", "long"),
+        ("tests/golden/test_golden.py::test_figures_are_as_before[policies]", "core"),
         ("tests/cli/test_study.py::test_it", "core"),
     ],
 )

@@ -27,9 +27,9 @@ def custom(x, w=None):
     slope = pyro.sample("slope", dist.Normal(torch.zeros(2, 2), 2.0).to_event(2))
     level = pyro.sample("level", dist.Normal(torch.zeros(2), 2.0).to_event(1))
     sd = pyro.sample("sd", dist.LogNormal(torch.zeros(2) - 1.0, 1.0).to_event(1))
-    mean = (x[..., :, None] * slope[..., None, :, :]).sum(-2) + level[..., None, :]
+    mean = (x[..., :, None] * slope).sum(-2) + level  # runs at all draws at once
     with pyro.plate("rows", x.shape[-2], dim=-1):
-        pyro.sample("w", dist.Normal(mean, sd[..., None, :]).to_event(1), obs=w)
+        pyro.sample("w", dist.Normal(mean, sd).to_event(1), obs=w)
 
 
 FAMILIES = {
