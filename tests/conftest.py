@@ -31,16 +31,15 @@ SLOW = {
         f"{_GOLDEN}[sweep-n]",
     ),
     # what takes long by its nature; a core test guards the same code at a smaller size
-    "long": tuple(
-        f"{_GOLDEN}[{name}]"
-        for name in (
-            "demo",
-            "study",
-            "law-linear_nuts",
-            "law-linear_svi",
-            "law-own_laplace",
-            "law-own_svi",
-        )
+    "long": (
+        f"{_GOLDEN}[demo]",
+        f"{_GOLDEN}[law-linear_nuts]",
+        f"{_GOLDEN}[law-linear_svi]",
+        f"{_GOLDEN}[law-own_laplace]",
+        f"{_GOLDEN}[law-own_svi]",
+        f"{_GOLDEN}[study]",
+        "tests/laws/test_gp_oracle.py::test_the_parameter_posterior_is_that_of_the_exact_process[N",
+        "tests/report/test_page.py::test_two_demos_write_the_same_page",
     ),
 }
 

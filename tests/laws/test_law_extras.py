@@ -101,9 +101,9 @@ def test_a_new_units_level_does_not_blur_the_mean():
     centre = fit.draws["a"].mean()
     if fit.kernel.exact_mean:
         assert_allclose(mean_at(fit, s), centre, rtol=1e-9)
-    drawn = draws_at(fit, s, 20_000, rng=np.random.default_rng(0))[:, 0, 0, 0]
+    drawn = draws_at(fit, s, 2000, rng=np.random.default_rng(0))[:, 0, 0, 0]
     spread = BETWEEN**2 + SD**2 + fit.draws["a"].var()
-    assert abs(drawn.var() / spread - 1) < z_bound() * np.sqrt(2 / 20_000)
+    assert abs(drawn.var() / spread - 1) < z_bound() * np.sqrt(2 / 2000)
 
 
 def test_rows_without_w_reach_a_model_that_asks_for_them():
