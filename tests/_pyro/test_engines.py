@@ -144,7 +144,7 @@ def test_a_guide_made_of_parameters_is_used():
 
 def test_a_guide_that_is_a_module_is_used():
     x, w = data(n=8)
-    found = fit(regression, x, w, Svi(1000, steps=1000, rate=0.1), AutoNormal(regression))
+    found = fit(regression, x, w, Svi(1000, steps=500, rate=0.1), AutoNormal(regression))
     mean, precision = closed_form(x, w)
     sd = np.diag(precision) ** -0.5  # of the best independent Gaussian; the marginals are wider
     assert np.max(np.abs(found.draws["b"].mean(0) - mean) / sd) < 0.25
