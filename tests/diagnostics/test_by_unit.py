@@ -100,8 +100,9 @@ LENGTHS = {
 }
 
 
-@pytest.mark.parametrize("rho", [0.3, 0.9])
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize(
+    ("name", "rho"), list(zip(LENGTHS, [0.3, 0.9, 0.3, 0.9, 0.3], strict=True))
+)
 def test_uniform_pits_of_units_of_unequal_lengths_are_passed(name, rho):
     rng, lengths = np.random.default_rng(5), np.array(LENGTHS[name])
     here = np.arange(lengths.max()) < lengths[:, None]

@@ -71,8 +71,9 @@ RAGGED = {  # rows of streams, rows of units
 }
 
 
-@pytest.mark.parametrize("kind", ["smooth", "skewed"])
-@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize(
+    ("name", "kind"), list(zip(RAGGED, ["smooth", "skewed", "skewed", "smooth"], strict=True))
+)
 def test_streams_and_units_of_unequal_lengths_are_passed(name, kind):
     """A log of a mean rises with the rows averaged: like has to be set beside like."""
     lengths, rows = RAGGED[name]
