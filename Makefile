@@ -31,7 +31,7 @@ test test-slow: export MKL_NUM_THREADS = 1
 test: $(READY) ## run the core tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m core
 
-test-slow: $(READY) ## run the other tests: pages in a browser, notebooks, the paper
+test-slow: $(READY) ## run the other tests: pages in a browser, notebooks, the paper, long computations
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not core"
 
 check: $(READY) ## lint and types

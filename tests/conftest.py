@@ -30,6 +30,23 @@ SLOW = {
         f"{_GOLDEN}[real-beijing]",
         f"{_GOLDEN}[sweep-n]",
     ),
+    # what takes long by its nature; a core test guards the same code at a smaller size
+    "long": (
+        f"{_GOLDEN}[demo]",
+        f"{_GOLDEN}[law-linear_nuts]",
+        f"{_GOLDEN}[law-linear_svi]",
+        f"{_GOLDEN}[law-own_laplace]",
+        f"{_GOLDEN}[law-own_svi]",
+        f"{_GOLDEN}[sbc]",
+        f"{_GOLDEN}[study]",
+        "tests/diagnostics/test_domain.py::test_streams_like_the_archive_are_passed[1-100-",
+        "tests/laws/test_gp_oracle.py::test_the_parameter_posterior_is_that_of_the_exact_process[N",
+        "tests/laws/test_honest.py::test_the_emission_is_as_sure_as_it_is_right[0.5",
+        "tests/laws/test_linear_law.py::test_every_engine_finds_the_exact_posterior[Nuts]",
+        "tests/laws/test_linear_law.py::test_every_engine_finds_the_exact_posterior[Svi]",
+        "tests/laws/test_varma_fit.py::test_white_noise_stays_white[orders2]",
+        "tests/report/test_page.py::test_two_demos_write_the_same_page",
+    ),
 }
 
 

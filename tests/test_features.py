@@ -212,3 +212,8 @@ def test_settings_out_of_range_are_refused():
 def test_contexts_of_a_wrong_shape_are_refused(shape):
     with pytest.raises(FeatureError, match="s must be"):
         expected(Gaussian(), SQUARE, s=np.zeros(shape))
+
+
+def test_a_feature_that_looks_at_other_rows_is_refused():
+    with pytest.raises(FeatureError, match="rows one by one"):
+        expected(Gaussian(), phi(lambda s, w, a: [s - s.mean(0) + w * a]))

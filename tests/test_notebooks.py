@@ -17,10 +17,6 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
 @every_notebook
 def test_it_runs_without_a_warning(path, monkeypatch):
     if path.stem == "06_real_data":

@@ -6,9 +6,12 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 
 from pulse_pyro._core.errors import ModelError, SettingError
+from pulse_pyro._pyro import engines
 from pulse_pyro._pyro.contract import check_model
 from pulse_pyro._pyro.engines import Problem, run_engine
 from pulse_pyro._pyro.inference import Exact, Laplace, Nuts, Svi
+from pulse_pyro._pyro.sandbox import sandbox
+from tests.helpers import z_bound
 
 NOISE, PRIOR = 0.5, 10.0
 QUICK = [Nuts(40, 30), Svi(40, 50), Laplace(40)]
@@ -51,7 +54,8 @@ def closed_form(x, w):
     return np.linalg.solve(precision, x.T @ w[:, 0] / NOISE**2), precision
 
 
-ENGINES = [(Nuts(1000, 150), 0.10), (Laplace(4000), 0.10), (Svi(4000), 0.15)]
+# error of a spread allowed: 4.5 standard errors of as many draws, and what an engine adds
+ENGINES = [(Nuts(500, 100), 0.17), (Laplace(4000), 0.10), (Svi(4000), 0.15)]
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids=lambda pair: type(pair[0]).__name__)
@@ -67,7 +71,7 @@ def test_every_engine_finds_the_gaussian_posterior(gaussian):
     b = found.draws["b"]
     assert b.shape == (how.draws, 3)
     assert b.dtype == np.float64
-    assert np.max(np.abs(b.mean(0) - mean) / sd) < 0.1
+    assert np.max(np.abs(b.mean(0) - mean) / sd) < max(0.1, z_bound(3) / np.sqrt(how.draws))
     np.testing.assert_allclose(b.std(0) / sd, 1, atol=tolerance)
     correlation = np.linalg.inv(precision) / np.outer(sd, sd)
     np.testing.assert_allclose(np.corrcoef(b.T), correlation, atol=tolerance)
@@ -132,7 +136,7 @@ def own_guide(x, w=None):
 
 def test_a_guide_made_of_parameters_is_used():
     x, w = data()
-    found = fit(regression, x, w, Svi(4000, steps=500, rate=0.1), own_guide)
+    found = fit(regression, x, w, Svi(1000, steps=500, rate=0.1), own_guide)
     assert np.max(np.abs(found.draws["b"].mean(0) - closed_form(x, w)[0])) < 0.01
     np.testing.assert_allclose(found.draws["b"].std(0), 0.05, rtol=0.1)
     assert len(found.losses) == 500
@@ -140,7 +144,7 @@ def test_a_guide_made_of_parameters_is_used():
 
 def test_a_guide_that_is_a_module_is_used():
     x, w = data(n=8)
-    found = fit(regression, x, w, Svi(4000, steps=1000, rate=0.1), AutoNormal(regression))
+    found = fit(regression, x, w, Svi(1000, steps=500, rate=0.1), AutoNormal(regression))
     mean, precision = closed_form(x, w)
     sd = np.diag(precision) ** -0.5  # of the best independent Gaussian; the marginals are wider
     assert np.max(np.abs(found.draws["b"].mean(0) - mean) / sd) < 0.25
@@ -202,3 +206,16 @@ SETTINGS = [
 def test_a_setting_out_of_range_is_named(engine, setting, says):
     with pytest.raises(SettingError, match=says):
         engine(**setting)
+
+
+@pytest.mark.parametrize(("restarts", "found"), [(1, False), (engines.RESTARTS, True)])
+def test_a_curved_valley_takes_more_than_one_search(restarts, found, monkeypatch):
+    def valley():
+        u = pyro.sample("u", dist.Normal(torch.zeros(100), 1.0).to_event(1).mask(False))
+        pyro.factor("valley", -(100 * (u[1:] - u[:-1] ** 2) ** 2 + (1 - u[:-1]) ** 2).sum())
+
+    monkeypatch.setattr(engines, "RESTARTS", restarts)
+    with sandbox(0):
+        posterior = engines.Potential(valley, (), "valley")
+    assert posterior.whitened == found
+    assert torch.allclose(posterior.mode, torch.ones(100, dtype=torch.float64), atol=1e-4) == found

@@ -136,7 +136,7 @@ def test_a_fitted_law_cannot_be_studied_again():
     world = pp.envs.w_times_action()
     history = world.archive(20, 60, rng=pp.stream(0, "a"))
     fitted = pp.linear_lags(19).fit(history, seed=0)
-    with pytest.raises(pp.errors.ModelError, match="a Law that can be fitted again"):
+    with pytest.raises(pp.errors.ModelError, match="can be fitted again"):
         pp.calibration.calibration_study(fitted, history, world.features, reps=2, seed=0)
 
 

@@ -1,7 +1,9 @@
 """Completion scripts come from the parser: every verb and option, in bash for real."""
 
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -93,3 +95,17 @@ def test_the_verb(capsys):
     assert main(["completion", "bsh"]) == 2
     assert "did you mean 'bash'" in capsys.readouterr().err
     assert set(ENDINGS) >= {"toml", "py", "csv"}
+
+
+@pytest.mark.parametrize("words", [["completion", "bash"], ["--help"], ["models", "nowhere"]])
+def test_a_reader_that_has_gone_is_no_error(words):
+    command = [sys.executable, "-m", "pulse_pyro.cli", *words]
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 141

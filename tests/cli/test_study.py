@@ -197,3 +197,9 @@ def test_few_rows_are_a_warning(tmp_path, call):
     assert code == 0
     assert "warn rows" in out
     assert "That is few" in out
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "fit", "report"])
+def test_the_folder_of_a_study_is_not_its_file(tmp_path, call, verb):
+    path = write_study(tmp_path / "mine")
+    refused(call(verb, path.parent), f"did you mean {path}?")

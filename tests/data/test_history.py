@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulse_pyro._core.errors import DataError
 from pulse_pyro.data.history import History
-from pulse_pyro.data.summary import Identity, Lags
+from pulse_pyro.data.summary import Identity, Lags, Window
 from tests.helpers import assert_mean
 
 NAN = np.nan
@@ -204,3 +205,23 @@ def test_the_table_counts_existing_rows_only():
     assert table["present"].tolist() == pytest.approx([6 / 7, 1, 6 / 7, 1])
     assert table.loc["sleep", ["mean", "min", "max"]].tolist() == [5, 2, 8]
     assert "3 units, 7 rows (1 to 4 a unit)" in repr(archive())
+
+
+def test_an_infinite_summary_is_refused():
+    def log_of_mean(windows, axis):
+        with np.errstate(all="ignore"):
+            return np.log(np.abs(np.mean(windows, axis=axis)))
+
+    s = np.array([[[1.0], [0.0], [2.0]]])
+    history = History.from_arrays(s, ONES, units=("a",), s_names=("s",), w_names=("w",))
+    with pytest.raises(DataError, match="infinite value"):
+        history.rows(Window(1, log_of_mean))
+
+
+@pytest.mark.parametrize(("step", "rows"), [("1h", 72), ("1D", 60)])
+def test_a_change_of_the_clocks_neither_repeats_nor_skips(step, rows):
+    time = pd.date_range("2024-10-26", periods=rows, freq=step, tz="Europe/Berlin")
+    frame = pd.DataFrame({"u": "a", "t": time, "s": 1.0, "w": 2.0})
+    history = History.from_frame(frame, unit="u", time="t", observed=["s"], missing=["w"])
+    assert history.grid.seen.shape == (1, rows)
+    assert history.grid.seen.all()

@@ -7,6 +7,7 @@ from pulse_pyro._core.errors import DataError, PulseError, SettingError, nearest
 from pulse_pyro.base import Schema
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags
+from pulse_pyro.data.tables import column_names
 
 COLUMNS = {
     "who": ["a", "a", "a", "b", "b"],
@@ -217,3 +218,18 @@ def test_every_error_is_of_one_family():
 
 def test_a_long_list_of_names_is_cut():
     assert nearest("zzz", map(str, range(30))).endswith("'11' and 18 more.")
+
+
+def test_column_names_of_both_kinds_of_file(tmp_path):
+    frame = pd.DataFrame({"u": [1], "s": [0.5]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert column_names(tmp_path / "a.csv") == column_names(tmp_path / "a.parquet") == ["u", "s"]
+    (tmp_path / "b.parquet").write_text("no")
+    with pytest.raises(DataError, match="Parquet"):
+        column_names(tmp_path / "b.parquet")
+
+
+def test_numbers_as_text_are_said_to_be_that():
+    with pytest.raises(DataError, match="at row 0, a number as text"):
+        build({"mood": ["1.5", "2.5", "3.5", "4.5", "5.5"]})

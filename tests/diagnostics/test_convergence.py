@@ -25,10 +25,9 @@ def figures(law, inference):
 
 def test_each_engine_is_asked_only_what_it_can_tell():
     line = pp.linear_lags(2)
-    nuts = figures(line, pp.Nuts(draws=300, warmup=100))
-    assert nuts == dict.fromkeys(("r_hat", "ess", "divergences"), "pass")
+    assert set(figures(line, pp.Nuts(draws=20, warmup=20))) == MCMC
     assert figures(line, pp.Laplace()) == {"pareto_k": "pass"}
-    assert figures(line, pp.Svi()) == {"pareto_k": "pass", "loss_drop": "pass"}
+    assert set(figures(line, pp.Svi(draws=200, steps=200))) == {"pareto_k", "loss_drop"}
     assert figures(line, pp.Exact()) == {}
     networks = figures(pp.neural_density(2), pp.Ensemble(members=2, steps=30))
     assert networks["posterior"] == "info"
@@ -48,8 +47,9 @@ def heavy(x, w=None):
 
 def test_engines_that_did_not_arrive_fail():
     law = pp.Law(heavy, pp.Lags(2), name="heavy")
-    assert figures(law, pp.Nuts(draws=60, warmup=5))["r_hat"] in ("warn", "fail")
-    assert figures(law, pp.Nuts(draws=20, warmup=2))["ess"] in ("warn", "fail")
+    short = figures(law, pp.Nuts(draws=20, warmup=2))
+    assert short["r_hat"] in ("warn", "fail")
+    assert short["ess"] in ("warn", "fail")
     assert figures(law, pp.Laplace())["pareto_k"] in ("warn", "fail")
 
 

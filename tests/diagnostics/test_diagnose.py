@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro._core.errors import DataError, LeakageError, SettingError
+from pulse_pyro._core.errors import DataError, LeakageError, ModelError, SettingError
 from pulse_pyro.base import Check
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics import Diagnostics, diagnose
@@ -180,3 +180,20 @@ def test_a_law_nothing_could_judge_does_not_pass():
     assert found.verdict == "warn"
     assert found.table.loc["few units", "text"].startswith("No test could judge this law")
     assert "few units" not in diagnose(LAW, HELD_OUT, seed=0).table.index
+
+
+def test_a_long_list_of_checks_hides_no_failure():
+    wide, _ = linear_history(units=20, time=20, lags=1, w_dim=8)
+    fit, held_out = wide.split(seed=0)
+    law = linear_lags(1).fit(fit, seed=0)
+    narrow = {**law.draws, "variance": 1e-4 * law.draws["variance"]}
+    broken = replace(law, draws=narrow)
+    found = diagnose(broken, held_out, seed=0)
+    assert len(repr(found).splitlines()) <= 12
+    assert repr(found).splitlines()[1].split()[0] == "fail"
+    assert "more, none worse" in repr(found)
+
+
+def test_a_law_that_is_not_fitted_is_refused():
+    with pytest.raises(ModelError, match="fit it first"):
+        diagnose(linear_lags(2), HELD_OUT, seed=0)

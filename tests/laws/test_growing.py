@@ -103,7 +103,7 @@ def custom():
     def model(x, w=None):
         b = pyro.sample("b", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
         z = (x - 1.0) * 2.0
-        loc = b[..., :1] + b[..., 1:] * z[..., 0] / 2
+        loc = b[..., 0] + b[..., 1] * z[..., 0] / 2
         with pyro.plate("rows", x.shape[-2], dim=-1):
             pyro.sample("w", dist.Normal(loc.unsqueeze(-1), 0.5).to_event(1), obs=w)
 

@@ -1,5 +1,7 @@
 """What a growing archive refuses, and that settings it takes are the ones it uses."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,12 +14,10 @@ from tests.policies.helpers import archive, contexts, w_features
 HISTORY = archive(units=3, time=9)
 LAW = pp.linear_lags(2)
 FITTED = LAW.fit(HISTORY, pp.Exact(40), seed=0)
-MEMORY = pp.state_space(1, ar=1, ma=0).fit(HISTORY, seed=0, draws=40)
 REFUSED = {
     "not a history": ((HISTORY.grid.s, FITTED), {}, pp.errors.ModelError, "ndarray"),
     "not a law": ((HISTORY, LAW), {}, pp.errors.ModelError, "not History and Law"),
     "other units": ((archive(units=4, time=9), FITTED), {}, pp.errors.DataError, "other units"),
-    "memory": ((HISTORY, MEMORY), {}, pp.errors.ModelError, "pass law="),
     "every": ((HISTORY, FITTED), {"every": 0}, pp.errors.SettingError, "every"),
     "half": ((HISTORY, FITTED), {"every": 1.5}, pp.errors.SettingError, "every"),
     "other window": (
@@ -28,6 +28,16 @@ REFUSED = {
     ),
     "other W": ((archive(units=3, time=9, w_dim=2), FITTED), {}, pp.PulseError, "GrowingArchive"),
 }
+
+
+@cache
+def memory():
+    return pp.state_space(1, ar=1, ma=0).fit(HISTORY, seed=0, draws=40)
+
+
+def test_a_law_with_memory_needs_what_it_was_fitted_from():
+    with pytest.raises(pp.errors.ModelError, match="pass law="):
+        pp.GrowingArchive(HISTORY, memory(), every=5)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -109,7 +119,7 @@ OTHERS = {
     "other lags": lambda: pp.linear_lags(3).fit(HISTORY, seed=0),
     "fewer lags": lambda: pp.linear_lags(1).fit(HISTORY, seed=0),
     "other W": lambda: LAW.fit(archive(units=3, time=9, w_dim=2), seed=0),
-    "memory": lambda: MEMORY,
+    "memory": memory,
 }
 
 

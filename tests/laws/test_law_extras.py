@@ -1,6 +1,7 @@
 """What a custom model may ask for beside x and w, and inputs that are averaged over."""
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -8,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pulse_pyro import Features, History, Lags, Laplace, Law, PulseUCB, constant, linear_lags
-from pulse_pyro._core.errors import BundleError, ModelError, SettingError
+from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
 from pulse_pyro._core.saved import load, save
 from pulse_pyro._pyro.predict import simulate_prior
 from pulse_pyro.data.summary import Identity
@@ -100,9 +101,9 @@ def test_a_new_units_level_does_not_blur_the_mean():
     centre = fit.draws["a"].mean()
     if fit.kernel.exact_mean:
         assert_allclose(mean_at(fit, s), centre, rtol=1e-9)
-    drawn = draws_at(fit, s, 20_000, rng=np.random.default_rng(0))[:, 0, 0, 0]
+    drawn = draws_at(fit, s, 2000, rng=np.random.default_rng(0))[:, 0, 0, 0]
     spread = BETWEEN**2 + SD**2 + fit.draws["a"].var()
-    assert abs(drawn.var() / spread - 1) < z_bound() * np.sqrt(2 / 20_000)
+    assert abs(drawn.var() / spread - 1) < z_bound() * np.sqrt(2 / 2000)
 
 
 def test_rows_without_w_reach_a_model_that_asks_for_them():
@@ -235,3 +236,27 @@ def test_an_unknown_third_parameter_is_a_plain_error(name):
     exec(f"def model(x, w, {name}):\n    pass\n", space)
     with pytest.raises(ModelError, match=f"missing 1 required positional argument: '{name}'"):
         Law(space["model"], Identity()).check(HISTORY)
+
+
+def test_a_model_with_parameters_outside_the_posterior_is_refused():
+    def model(x, w=None):
+        slope = pyro.param("slope", lambda: 0.0 * x[0, 0])
+        sd = pyro.sample("sd", dist.HalfNormal(1.0))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            pyro.sample("w", dist.Normal(slope * x[..., :1], sd[..., None]).to_event(1), obs=w)
+
+    with pytest.raises(ModelError, match=r"'slope' is a pyro.param"):
+        Law(model, Lags(2)).fit(linear_history(units=8, time=10)[0], Laplace(), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("history", "says"), [(pd.DataFrame(), "from_frame"), ((HISTORY, HISTORY), "got tuple")]
+)
+def test_what_is_no_archive_is_refused(history, says):
+    with pytest.raises(DataError, match=says):
+        linear_lags(2).fit(history, seed=0)
+
+
+def test_a_model_and_its_summary_in_the_wrong_order_are_refused():
+    with pytest.raises(SettingError, match="first argument"):
+        Law(Lags(2), len)

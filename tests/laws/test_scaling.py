@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pulse_pyro.data.history import Rows
-from pulse_pyro.laws.conjugate import gram
+from pulse_pyro.data.history import History, Rows
+from pulse_pyro.data.summary import Lags, Stack, Window
+from pulse_pyro.laws.conjugate import Flat, gram
 from pulse_pyro.laws.law import FitData
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
@@ -199,3 +200,19 @@ def test_completions_follow_the_conditional_law(scale):
         centred = out[:, i, np.isnan(x[i])] - mean
         assert_mean(centred, 0.0)
         assert_mean(centred[:, :, None] * centred[:, None, :], cov)
+
+
+@pytest.mark.parametrize("unit", [1.0, 3000.0])
+def test_summaries_of_different_size_do_not_shrink_each_other(unit):
+    archive = linear_history(units=30, time=40, lags=2)[0]
+    summary = Stack(Lags(1), Window(7, np.var))
+    history = History.from_arrays(
+        archive.grid.s * unit,
+        archive.grid.w,
+        seen=archive.grid.seen,
+        units=archive.units,
+        s_names=archive.s_names,
+        w_names=archive.w_names,
+    )
+    weak, flat = (linear_lags(summary, prior=p).fit(history, seed=0) for p in (None, Flat()))
+    np.testing.assert_allclose(weak(history).mean(), flat(history).mean(), atol=0.01)

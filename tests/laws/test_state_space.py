@@ -112,17 +112,17 @@ def test_several_w_are_calibrated_one_by_one(double, rate):
     assert_calibrated(double, hide(two_columns(200, 40, 2), rate))
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_an_archive_that_is_masked_itself_gives_the_same_law(rate):
+def test_an_archive_that_is_masked_itself_gives_the_same_law():
     # W_1 does not need S, so rows with gaps tell as much about it as any other
     law = state_space(Lags(2), ar=2, ma=0).fit(hide(two_columns(100, 40, 3), 0.5), seed=0)
-    assert_calibrated(law, hide(two_columns(200, 40, 4), rate, seed=1))
+    for rate in (0.0, 0.5):
+        assert_calibrated(law, hide(two_columns(200, 40, 4), rate, seed=1))
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_one_w_in_a_masked_archive(rate):
+def test_one_w_in_a_masked_archive():
     law = state_space(2, ar=2, ma=0).fit(hide(archive_of(3, 2), 0.5), seed=0)
-    assert_calibrated(law, hide(archive_of(4, 2), rate, seed=1))
+    for rate in (0.0, 0.5):
+        assert_calibrated(law, hide(archive_of(4, 2), rate, seed=1))
 
 
 def test_memory_beats_conditioning_on_the_window_alone():

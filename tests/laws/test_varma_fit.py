@@ -109,7 +109,7 @@ def test_a_series_seen_every_other_row_still_has_its_memory(every):
 
 @pytest.mark.parametrize("orders", [(1, 0), (0, 1), (1, 1)])
 def test_white_noise_stays_white(orders):
-    s = np.random.default_rng(7).standard_normal((10, 50, 2))
+    s = np.random.default_rng(7).standard_normal((6, 50, 2))
     above, found = gain(s, Process(np.empty((0, 2, 2)), np.empty((0, 2, 2)), np.eye(2)), *orders)
     assert above >= -1e-6
     cov = found.start(2)[1]

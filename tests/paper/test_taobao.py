@@ -9,7 +9,7 @@ from pulse_pyro._core.errors import DataError, PulseError
 from pulse_pyro.cli import main
 from pulse_pyro.envs.candidates import play_candidates
 from pulse_pyro.paper.taobao import agent_features, fit_mean_network, run_taobao
-from tests.paper.taobao_files import write_taobao
+from tests.paper.helpers import write_taobao
 
 AGENTS = (
     "oful",

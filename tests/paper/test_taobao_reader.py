@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.paper.taobao import FATES, read_taobao
-from tests.paper.taobao_files import write_taobao
+from tests.paper.helpers import write_taobao
 
 # segments 0 and 3 are the two most frequent
 USERS = """userid,cms_segid,cms_group_id,final_gender_code,age_level,pvalue_level,shopping_level,\

@@ -1,10 +1,15 @@
 """What the tests of this folder share."""
 
+import json
 import math
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 
+from pulse_pyro import Lags, Law, load
 from pulse_pyro.data.history import History
 from pulse_pyro.envs.world import World
 from pulse_pyro.features import Features
@@ -195,3 +200,48 @@ def world(features, s, w_dim, seed=0, lead=2):
     theta = rng.standard_normal(phi.shape[-1]) / 2
     noise = 0.1 * rng.standard_normal(w.shape[:2])
     return World(s, w, phi, phi, theta, noise, features, lead)
+
+
+# Policies that go on in a program of their own: python -m tests.policies.helpers START STOP
+# FOLDER=KIND ... loads them, plays on and prints what they did; it sees no archive.
+
+
+RESTARTED = w_features(1)
+
+
+def _model(x, w=None):
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0).expand([x.shape[-1]]).to_event(1))
+    level = pyro.sample("level", dist.Normal(0.0, 10.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        mean = level + (x * slope).sum(-1)
+        pyro.sample("w", dist.Normal(mean.unsqueeze(-1), 0.3).to_event(1), obs=w)
+
+
+CUSTOM = Law(_model, Lags(2), "mine")
+
+
+def play_on(bot, start, stop, *, reveal=False):
+    """Play rounds [start, stop) and return what was decided, exactly."""
+    s, w = contexts(1, 200, 5)[0], np.random.default_rng(6).standard_normal((200, 1))
+    out = []
+    for t in range(start, stop):
+        choice = bot.act(s[t], unit=f"u{t % 2}")
+        late = {"w": w[t]} if reveal else {}
+        if t % 7:
+            bot.learn(choice, float(np.sin(2.0 * t)), **late)
+        numbers = [*choice.x, *choice.mean, *choice.width, choice.gamma, choice.error]
+        out.append([int(choice.action), *(float(v).hex() for v in numbers)])
+    return out
+
+
+def _go_on(start, stop, *policies):
+    found = {}
+    for folder, _, kind in (each.rpartition("=") for each in policies):
+        bot = load(folder, CUSTOM if "custom" in kind else None, RESTARTED)
+        law = bot.law.id  # before it grows further
+        found[kind] = [law, play_on(bot, int(start), int(stop), reveal="growing" in kind)]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _go_on(*sys.argv[1:])

@@ -129,3 +129,15 @@ def test_a_revealed_w_is_read_by_its_level():
     with pytest.raises(pp.errors.DataError, match="finite"):
         policies[0].learn(decision, 1.0, w={"m": None})
     assert policies[0].pending == (decision.id,)
+
+
+def test_labels_of_a_series_are_obeyed():
+    rng = pp.stream(0, "labels")
+    s, w = rng.standard_normal((10, 20, 2)), rng.standard_normal((10, 20, 1))
+    units = tuple(f"u{i}" for i in range(10))
+    history = pp.History.from_arrays(s, w, units=units, s_names=("a", "b"), w_names=("w0",))
+    phi = pp.Features(lambda s, w, a: s + 0 * w * a, 2, ("a", "b"))
+    bot = pp.PulseUCB(pp.linear_lags(1).fit(history, seed=0), phi, pp.constant(1.0))
+    assert list(bot.act(pd.Series({"b": 100.0, "a": 1.0})).x) == [1.0, 100.0]
+    with pytest.raises(pp.errors.DataError, match="labelled"):
+        bot.act(pd.Series({"b": 100.0, "c": 1.0}))

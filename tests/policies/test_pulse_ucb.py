@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pulse_pyro._core.errors import DataError, FeatureError, RewardError, SettingError
+from pulse_pyro._core.errors import DataError, FeatureError, ModelError, RewardError, SettingError
 from pulse_pyro.envs.agents import pulse
 from pulse_pyro.envs.arma import w_times_action
 from pulse_pyro.features import Features, expected_features
@@ -218,3 +218,60 @@ def test_a_call_that_is_refused_can_be_made_again(says):
         bot.act(**{"s": S[0], **BAD[says]})
     assert_array_equal(bot.act(S[0]).x, twin.act(S[0]).x)
     assert bot.pending == (0,)
+
+
+def test_features_too_large_for_double_precision_are_refused():
+    x = np.full((1, 50, 2, 2), 1e8) * np.random.default_rng(0).uniform(0.9, 1.1, (1, 50, 2, 2))
+    with pytest.raises(FeatureError, match="rescale the features"):
+        play_horizon(x, np.ones((1, 50, 2)), RADIUS)
+    with pytest.raises(FeatureError, match="rescale the features"):
+        policy(phi(lambda s, w, a: [1e8 + 0 * s], ("big",))).act([0.1])
+
+
+def test_a_decision_of_another_policy_is_refused():
+    one, two = policy(), policy()
+    one.act([0.1])
+    with pytest.raises(RewardError, match="another policy"):
+        one.learn(two.act([0.9]), 1.0)
+
+
+def test_allowed_arms_are_flags_not_numbers():
+    with pytest.raises(SettingError, match="True or False"):
+        policy().act(S[0], allowed=[1, 0])
+
+
+def test_arms_with_the_same_context_of_their_own_get_the_same_features():
+    square = phi(lambda s, w, a: [w**2], ("w^2",))
+    s = np.repeat(HISTORY.grid.s[:1, :10, None], 2, axis=2)
+    found = expected_features(LAW, square, s, size=16, rng=np.random.default_rng(0)).mean
+    np.testing.assert_array_equal(found[:, :, 0], found[:, :, 1])
+    choice = policy(square, size=16).act([[0.2], [0.2]])
+    assert choice.mean[0] == choice.mean[1]
+    assert choice.width[0] == choice.width[1]
+
+
+def test_units_are_known_by_their_text():
+    bot = policy()
+    bot.observe([0.3], unit=1)
+    bot.observe([0.3], unit="1")
+    assert "1 units" in repr(bot)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: PulseUCB(linear_lags(2), WA, RADIUS), ModelError, "fit it first"),
+        (lambda: PulseUCB(LAW, WA, 2.0), SettingError, "constant"),
+        (lambda: PulseUCB(LAW, np.sin, RADIUS), SettingError, "Features"),
+        (lambda: policy().act({"s": "x"}), DataError, "must hold numbers for"),
+        (lambda: policy().learn(1.0, 2), RewardError, "Decision or its id"),
+        (
+            lambda: policy(Features(lambda s, w, a: s[:, 9], 2, ("x",))).act([0.1]),
+            FeatureError,
+            "fn failed for action 0",
+        ),
+    ],
+)
+def test_a_newcomer_gets_a_sentence(call, error, says):
+    with pytest.raises(error, match=says):
+        call()

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 import pulse_pyro as pp
-from tests.policies.helpers import archive
-from tests.policies.restarted import CUSTOM, FEATURES, play
+from tests.policies.helpers import CUSTOM, RESTARTED, archive, play_on
 
 RADIUS = pp.corrected(sigma=0.4, theta_bound=2.0)
 
@@ -16,21 +15,21 @@ RADIUS = pp.corrected(sigma=0.4, theta_bound=2.0)
 def calibrated(law, inference=None, errors=pp.calibration.CalibratedErrors, band="linear"):
     own, held_out = archive(units=40, time=12).split(seed=0)
     fitted = law.fit(own, inference, seed=0)
-    calibration = pp.calibrate(fitted, held_out, FEATURES, seed=0, band=band)
+    calibration = pp.calibrate(fitted, held_out, RESTARTED, seed=0, band=band)
     size = (2.0,) if errors is pp.calibration.CalibratedErrors else ()
-    return pp.PulseUCB(fitted, FEATURES, RADIUS.refined(), errors=errors(calibration, *size))
+    return pp.PulseUCB(fitted, RESTARTED, RADIUS.refined(), errors=errors(calibration, *size))
 
 
 def growing(law, inference):
     history = archive(units=6, time=9)
     fitted = law.fit(history, inference, seed=0)
     kept = pp.GrowingArchive(history, fitted, every=9, law=law, inference=inference)
-    return pp.PulseUCB(fitted, FEATURES, RADIUS, archive=kept)
+    return pp.PulseUCB(fitted, RESTARTED, RADIUS, archive=kept)
 
 
 def unsure():
     law = pp.gaussian_process(1).fit(archive(), pp.Laplace(60), seed=0)
-    return pp.AdaptivePulseUCB(law, FEATURES, RADIUS, archive().grid.s)
+    return pp.AdaptivePulseUCB(law, RESTARTED, RADIUS, archive().grid.s)
 
 
 KINDS = {
@@ -44,19 +43,26 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_goes_on_in_a_new_program(kind, tmp_path):
-    bot, reveal = KINDS[kind](), "growing" in kind
-    for unit in ("u0", "u1"):  # bands speak once the lags are filled
-        bot.observe([1.0, -95.0], unit=unit)
-    play(bot, 0, 30, reveal=reveal)
-    path = pp.save(bot, tmp_path / "policy")
-    command = [sys.executable, "-m", "tests.policies.restarted", str(path), kind, "30", "60"]
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory):
+    """Policies saved after 30 rounds, and what one new program did with them."""
+    home, bots = tmp_path_factory.mktemp("policies"), {kind: make() for kind, make in KINDS.items()}
+    for kind, bot in bots.items():
+        for unit in ("u0", "u1"):  # bands speak once the lags are filled
+            bot.observe([1.0, -95.0], unit=unit)
+        play_on(bot, 0, 30, reveal="growing" in kind)
+    saved = [f"{pp.save(bot, home / kind)}={kind}" for kind, bot in bots.items()]
+    command = [sys.executable, "-m", "tests.policies.helpers", "30", "60", *saved]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    law_id, decisions = json.loads(done.stdout)
-    assert law_id == bot.law.id
-    assert decisions == play(bot, 30, 60, reveal=reveal)
+    return bots, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_goes_on_in_a_new_program(kind, restarted):
+    bots, (law_id, decisions) = restarted[0], restarted[1][kind]
+    assert law_id == bots[kind].law.id
+    assert decisions == play_on(bots[kind], 30, 60, reveal="growing" in kind)
 
 
 def test_a_calibration_that_failed_warns_whoever_loads_the_policy(tmp_path):
@@ -64,4 +70,4 @@ def test_a_calibration_that_failed_warns_whoever_loads_the_policy(tmp_path):
         bot = calibrated(pp.linear_lags(1))  # W depends on two lags
     path = pp.save(bot, tmp_path / "policy")
     with pytest.warns(UserWarning, match="check of this calibration failed"):
-        pp.load(path, features=FEATURES)
+        pp.load(path, features=RESTARTED)

@@ -37,8 +37,8 @@ MISFITS = {
     "arms": (PLAIN, {"features": w_features(1, actions=3)}, "actions 2"),
     "no features": (PLAIN, {"features": WA.fn}, "function"),
     "calibrated Phi": (WITH, {"features": OTHER}, "Phi"),
-    "another law": (PLAIN, {"law": law("linear", 1, 1), "features": WA}, "law passed"),
-    "another kind of law": (PLAIN, {"law": law("gp", 1), "features": WA}, "law passed"),
+    "another law": (PLAIN, {"law": lambda: law("linear", 1, 1), "features": WA}, "law passed"),
+    "another kind of law": (PLAIN, {"law": lambda: law("gp", 1), "features": WA}, "law passed"),
     "a law not fitted": (PLAIN, {"law": pp.linear_lags(3), "features": WA}, "law passed"),
     "no law": (PLAIN, {"law": "linear", "features": WA}, "str"),
 }
@@ -47,17 +47,21 @@ MISFITS = {
 @pytest.mark.parametrize("case", MISFITS)
 def test_what_does_not_fit_is_refused(case, tmp_path):
     make, handed, says = MISFITS[case]
+    if callable(handed.get("law")):
+        handed = handed | {"law": handed["law"]()}
     bot = make()
     play(bot, Plan(), 0, 30)
     with pytest.raises(pp.errors.BundleError, match=says):
         pp.load(pp.save(bot, tmp_path / "p"), **handed)
 
 
-@pytest.mark.parametrize("handed", [pp.linear_lags(2), law("linear", 1)], ids=["law", "fitted"])
+@pytest.mark.parametrize(
+    "handed", [lambda: pp.linear_lags(2), lambda: law("linear", 1)], ids=["law", "fitted"]
+)
 def test_the_law_may_be_handed_in_though_it_is_stored(handed, tmp_path):
     bot = WITH()
     play(bot, Plan(), 0, 30)
-    back = pp.load(pp.save(bot, tmp_path / "p"), handed, WA)
+    back = pp.load(pp.save(bot, tmp_path / "p"), handed(), WA)
     assert_same(back.state, bot.state)
     assert back.errors.calibration.parts[0].law is back.law
 

@@ -162,3 +162,29 @@ def test_provenance_names_seed_law_versions_and_files():
 def test_parts_of_different_laws_are_refused():
     with pytest.raises(BundleError, match=r"different laws \(law: a, calibration: b\)"):
         provenance_sections({"law": "a", "calibration": "b"}, seed=0)
+
+
+def played(second, spread, runs=4):
+    """A run in which b has regret_cond ``second`` above a, with the given spread over runs."""
+    wiggle = spread * np.linspace(-1.0, 1.0, runs)
+    cond = np.stack([10.0 + wiggle, 10.0 + second + wiggle])[..., None] * np.ones(3)
+    action = np.zeros(cond.shape, int)
+    return pp.envs.Run(("a", "b"), action, cond + 8.55, cond, np.full(runs, 8.55))
+
+
+def test_the_gap_is_said_of_policies_that_see_only_s_on_average():
+    text = policy_sections(played(5.0, 0.1))[0].text
+    assert "on average" in text
+    assert "8.55" in text
+
+
+@pytest.mark.parametrize(("second", "spread", "doubt"), [(5.0, 0.1, False), (0.1, 4.0, True)])
+def test_the_lowest_regret_is_called_unclear_where_it_is(second, spread, doubt):
+    text = policy_sections(played(second, spread))[0].text
+    assert "Lowest regret_cond: a" in text
+    assert ("not clearly" in text) == doubt
+
+
+def test_one_run_decides_nothing():
+    text = policy_sections(played(5.0, 0.0, runs=1))[0].text
+    assert "a (not clearly: one run" in text

@@ -193,3 +193,32 @@ def test_stages_without_their_section_are_left_out(tmp_path):
     assert run.report.verdicts == {"diagnose": "pass"}
     assert run.steps[-1].done == "made again"
     refused(lambda: pp.study.calibrate_study(path), "no section [features]")
+
+
+@pytest.mark.parametrize("key", ["unit", "time", "observed", "missing"])
+def test_a_column_that_is_not_there_is_a_slip_of_data(tmp_path, key):
+    path = write_study(tmp_path / "mine")
+    lines = path.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{key} ="))
+    name = lines[at].split('"')[1]
+    lines[at] = lines[at].replace(f'"{name}"', f'"{name}x"')
+    path.write_text("\n".join(lines))
+    words = (f"study.toml [data] {key}: there is no column '{name}x'", f"did you mean '{name}'")
+    refused(lambda: pp.study.read_study(path), *(words if len(name) > 1 else words[:1]))
+
+
+def test_the_bad_cell_is_named_not_the_first_one(tmp_path):
+    path = write_study(tmp_path / "mine")
+    archive = path.parent / "archive.csv"
+    lines = archive.read_text().splitlines()
+    cells = lines[8].split(",")
+    at = lines[0].split(",").index("w0")
+    lines[8] = ",".join("abc" if i == at else cell for i, cell in enumerate(cells))
+    archive.write_text("\n".join(lines) + "\n")
+    refused(lambda: pp.study.check_study(path), "column 'w0'", "'abc' at row 7")
+
+
+def test_actions_beside_a_features_file(tmp_path):
+    path = write_study(tmp_path / "mine", ('terms = ["1", "s", "w0", "w0*a"]', 'file = "phi.py"'))
+    (path.parent / "phi.py").write_text("")
+    refused(lambda: pp.study.check_study(path), "[features]", "remove actions")
