@@ -42,7 +42,14 @@ FOUND_BY_SEARCH = {
     "model-zero_inflated_counts",
 }
 # and simulated critical values, or regret once an arm is chosen otherwise, by 1.1e-2
-BY_SIMULATION = {"calibrate-additive", "calibrate-modes", "sweep-n"}
+BY_SIMULATION = {
+    "calibrate-additive",
+    "calibrate-linear",
+    "calibrate-modes",
+    "comparison-linear",
+    "policies",
+    "sweep-n",
+}
 # a chain is another one once a rounding has turned a trajectory round; a plan extrapolates from
 # simulated bounds, its units moved by a tenth and its sentences print them; what is closed of a
 # gap is a ratio of two small differences, and one arm chosen otherwise doubles it
