@@ -610,7 +610,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(plan, "", plan.table.to_string(index=False, float_format="{:.4g}".format), sep="\n")
     if arguments.out is not None:
         from pulse_pyro._core.files import write_whole
-        from pulse_pyro.report import write_svg
+        from pulse_pyro.report.page import write_svg
 
         write_whole(arguments.out / "plan.json", to_json(plan.to_json()))
         write_svg(arguments.out / "plan.svg", plan.plot(), plan.verdict)

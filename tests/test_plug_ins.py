@@ -150,7 +150,7 @@ FILES = {
         TOY = RealCase("toy_folder", run, archive)
     """,
     "toy_page": """
-        from pulse_pyro.report import Section
+        from pulse_pyro.report.page import Section
         from pulse_pyro.report.plots import axis
 
 

@@ -15,7 +15,7 @@ from pulse_pyro._core.registry import named
 from pulse_pyro.data.history import History
 from pulse_pyro.paper import DATASETS
 from pulse_pyro.paper.case import Case, Finding, RealCase
-from pulse_pyro.report import Section, write_report, write_svg
+from pulse_pyro.report.page import Section, write_report, write_svg
 from pulse_pyro.report.provenance import versions
 
 if TYPE_CHECKING:

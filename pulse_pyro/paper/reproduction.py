@@ -13,7 +13,7 @@ from pulse_pyro._core.files import write_whole
 from pulse_pyro.paper.figures import experiment_figure
 from pulse_pyro.paper.findings import findings
 from pulse_pyro.paper.result import CLOSE, UNEXPLAINED, Result
-from pulse_pyro.report import Section, write_report, write_svg
+from pulse_pyro.report.page import Section, write_report, write_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

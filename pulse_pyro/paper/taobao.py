@@ -23,7 +23,7 @@ from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity
 from pulse_pyro.envs.candidates import RANDOM, play_candidates
 from pulse_pyro.laws.neural import neural_density
-from pulse_pyro.report import write_svg
+from pulse_pyro.report.page import write_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,56 +1,8 @@
 """Pages for readers: sections about each stage of a study, and the page that holds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from pulse_pyro._core.registry import named
-from pulse_pyro.report.calibration import (
-    beyond_domain,
-    calibration_sections,
-    calibration_verdict,
-    in_domain,
-    write_calibration_report,
-)
-from pulse_pyro.report.law import data_sections, diagnostics_sections, law_sections
-from pulse_pyro.report.page import (
-    Section,
-    figure_svg,
-    page_html,
-    sections_from_plain,
-    sections_to_plain,
-    table_html,
-    write_report,
-    write_svg,
-)
-from pulse_pyro.report.policy import policy_sections, radius_parts, radius_sections
-from pulse_pyro.report.provenance import provenance_sections
-
-__all__ = [
-    "PLOTS",
-    "SECTIONS",
-    "Section",
-    "beyond_domain",
-    "calibration_sections",
-    "calibration_verdict",
-    "data_sections",
-    "diagnostics_sections",
-    "figure_svg",
-    "in_domain",
-    "law_sections",
-    "page_html",
-    "policy_sections",
-    "provenance_sections",
-    "radius_parts",
-    "radius_sections",
-    "sections_from_plain",
-    "sections_to_plain",
-    "stage_sections",
-    "table_html",
-    "write_calibration_report",
-    "write_report",
-    "write_svg",
-]
+from pulse_pyro._core.namespace import lazy_names
 
 # name -> function(result, ..., ax) -> Axes: what the .plot() of a result calls
 PLOTS = {
@@ -71,9 +23,14 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "calibrate": {"calibration": "pulse_pyro.report.calibration:calibration_sections"},
     "simulate": {},
 }
-
-
-def stage_sections(stage: str, result: object) -> list[Section]:
-    """Return every registered section about a stage's result."""
-    registered = SECTIONS[stage]
-    return [section for name in registered for section in named(registered, name)(result)]
+_HOMES = {
+    "page": "Section figure_svg page_html sections_from_plain sections_to_plain stage_sections "
+    "table_html write_report write_svg",
+    "law": "data_sections law_sections diagnostics_sections",
+    "calibration": "calibration_sections calibration_verdict beyond_domain in_domain "
+    "write_calibration_report",
+    "policy": "policy_sections radius_parts radius_sections",
+    "provenance": "provenance_sections",
+}
+__getattr__, __dir__, _names = lazy_names(__name__, _HOMES)
+__all__ = ["PLOTS", "SECTIONS", *_names]

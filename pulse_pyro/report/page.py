@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pulse_pyro._core.as_json import table_from_plain, table_to_plain
 from pulse_pyro._core.errors import BundleError, PulseError
 from pulse_pyro._core.files import write_whole
+from pulse_pyro._core.registry import named
+from pulse_pyro.report import SECTIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -538,3 +540,9 @@ def sections_from_plain(values: Sequence[dict[str, Any]]) -> list[Section]:
             f"report: these are not stored sections ({type(cause).__name__}: {cause}); run the "
             "stage again."
         ) from cause
+
+
+def stage_sections(stage: str, result: object) -> list[Section]:
+    """Return every registered section about a stage's result."""
+    registered = SECTIONS[stage]
+    return [section for name in registered for section in named(registered, name)(result)]

@@ -16,7 +16,7 @@ from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.diagnostics import Diagnostics
 from pulse_pyro.envs.arma import w_times_action
 from pulse_pyro.envs.simulation import Run
-from pulse_pyro.report import beyond_domain, in_domain
+from pulse_pyro.report.calibration import beyond_domain, in_domain
 from pulse_pyro.study.run import run_stages
 from pulse_pyro.study.workspace import SAVED, open_workspace
 from pulse_pyro.study.worlds import KnownWorld

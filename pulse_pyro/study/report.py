@@ -10,14 +10,9 @@ from typing import Any
 
 from pulse_pyro._core.errors import BundleError
 from pulse_pyro.base import Verdict, worst_verdict
-from pulse_pyro.report import (
-    Section,
-    beyond_domain,
-    in_domain,
-    provenance_sections,
-    sections_from_plain,
-    write_report,
-)
+from pulse_pyro.report.calibration import beyond_domain, in_domain
+from pulse_pyro.report.page import Section, sections_from_plain, write_report
+from pulse_pyro.report.provenance import provenance_sections
 from pulse_pyro.study.workspace import (
     ARTEFACT,
     Record,

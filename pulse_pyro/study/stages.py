@@ -21,15 +21,9 @@ from pulse_pyro.calibration.uniform import calibrate, calibrate_all
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.envs.simulation import Run
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.report import (
-    Section,
-    data_sections,
-    law_sections,
-    policy_sections,
-    radius_sections,
-    sections_to_plain,
-    stage_sections,
-)
+from pulse_pyro.report.law import data_sections, law_sections
+from pulse_pyro.report.page import Section, sections_to_plain, stage_sections
+from pulse_pyro.report.policy import policy_sections, radius_sections
 from pulse_pyro.study.file import read_study
 from pulse_pyro.study.workspace import (
     ABOVE,

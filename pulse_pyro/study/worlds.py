@@ -27,7 +27,7 @@ from pulse_pyro.envs.simulation import Agent, Run, cond_oracle, simulate
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.report import radius_parts
+from pulse_pyro.report.policy import radius_parts
 
 # What a world is handed, and what comes of playing in it.
 

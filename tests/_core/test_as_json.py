@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pulse_pyro._core.as_json import records, table_from_plain, table_to_plain, to_json
-from pulse_pyro.report import table_html
+from pulse_pyro.report.page import table_html
 
 TABLES = [
     pd.DataFrame({"a": [1.5, np.nan, np.inf], "b": [1, 2, 3], "c": ["x", None, "<y>"]}),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse_pyro.report import Section, write_report
+from pulse_pyro.report.page import Section, write_report
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

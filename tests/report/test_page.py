@@ -9,8 +9,16 @@ import pytest
 
 import pulse_pyro.study.demo
 from pulse_pyro._core.errors import PulseError
-from pulse_pyro.report import Section, figure_svg, page_html, table_html, write_report
-from pulse_pyro.report.page import GLOSSARY, entries_in, plain_text
+from pulse_pyro.report.page import (
+    GLOSSARY,
+    Section,
+    entries_in,
+    figure_svg,
+    page_html,
+    plain_text,
+    table_html,
+    write_report,
+)
 from pulse_pyro.report.plots import axis
 
 # what reads like a symbol of the paper

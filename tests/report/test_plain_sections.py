@@ -8,7 +8,7 @@ import pytest
 
 from pulse_pyro._core.as_json import to_json
 from pulse_pyro._core.errors import BundleError
-from pulse_pyro.report import Section, page_html, sections_from_plain, sections_to_plain
+from pulse_pyro.report.page import Section, page_html, sections_from_plain, sections_to_plain
 from pulse_pyro.report.plots import axis
 
 TABLES = [

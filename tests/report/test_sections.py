@@ -8,15 +8,9 @@ from numpy.testing import assert_allclose
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import BundleError, SettingError
-from pulse_pyro.report import (
-    data_sections,
-    diagnostics_sections,
-    law_sections,
-    policy_sections,
-    provenance_sections,
-    radius_parts,
-    radius_sections,
-)
+from pulse_pyro.report.law import data_sections, diagnostics_sections, law_sections
+from pulse_pyro.report.policy import policy_sections, radius_parts, radius_sections
+from pulse_pyro.report.provenance import provenance_sections
 from tests.helpers import linear_history, mean_at
 from tests.report.helpers import a_run
 

@@ -11,7 +11,7 @@ import pytest
 
 import pulse_pyro as pp
 from pulse_pyro.cli import main
-from pulse_pyro.report import calibration_verdict
+from pulse_pyro.report.calibration import calibration_verdict
 from pulse_pyro.study import demo, stages, worlds
 from pulse_pyro.study.workspace import Workspace, digest, open_workspace
 from tests.study.helpers import edit, run_once, write_study
@@ -161,7 +161,7 @@ def test_the_demo_says_it_too(study):
 
 
 def test_a_domain_that_holds_all_contexts_has_no_beyond():
-    from pulse_pyro.report import beyond_domain, in_domain
+    from pulse_pyro.report.calibration import beyond_domain, in_domain
 
     assert "(all of" in in_domain(0.0)
     assert beyond_domain(0.0, 3.0) == ""
