@@ -22,8 +22,7 @@ from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import slopes
 from pulse_pyro.paper.setting import Agents, Ready
 from pulse_pyro.policies.robust_ucb import robust
-from pulse_pyro.policies.thompson_sampling import thompson
-from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale
+from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale, thompson
 
 # What the published scripts did and the paper does not say, to see if its figures come out.
 

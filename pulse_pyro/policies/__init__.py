@@ -9,7 +9,7 @@ _HOMES = {
     "unsure_directions": "Directions directions augmented_bound",
     "adaptive": "AdaptivePulseUCB adaptive_features adaptive_error",
     "robust_ucb": "robust robust_paper",
-    "thompson_sampling": "thompson",
+    "pulse_pyro.radius": "thompson",
     "clbbf_ucb": "Exploration clbbf clbbf_shared clbbf_warm",
     "larl_ucb": "larl",
     "kalman_oracle": "kalman autoregression",
