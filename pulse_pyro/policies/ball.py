@@ -1,0 +1,242 @@
+"""The sharp ball: how far theta* may be from theta_hat, from running sums alone.
+
+With L = logdet_t + 2 log(1/delta), on an event of probability >= 1 - delta, for all t at once,
+
+    ||theta* - theta_hat||_Sigma <= r(theta*),
+    r(theta) = sqrt(lambda size(theta)^2 + sigma(theta)^2 L) + B(theta),
+
+    size(theta)^2 = sum_j weight_j theta_j^2,
+    sigma(theta)^2 = reward_sd^2 + max_a ||theta' spread_a||^2,   spread_a = M_a C_W^(1/2),
+    B(theta) = bias left by the law's error, linear in the weights theta' m_k (below).
+
+The root of the sum replaces the sum of roots (R1). What theta* is stands on the right too, so the
+ball is shrunk by iterating r <- sup {r(theta): ||theta - theta_hat||_Sigma <= r, ||theta|| <= S}
+from the worst case (R2); every iterate is valid, because lambda is fixed beforehand.
+
+The error of E[W_i | S] reaches the reward through Phi = c_a(s) + M_a(s) w: it adds
+sum_k (theta' m_k) c_k(a, s) delta_i(k)(s) to the mean of a round, with fixed vectors m_k. Either
+|delta_i| <= eps_i (a band: c_k then stands for c_k eps_i), then
+
+    B(theta) = sum_k |theta' m_k| T_k,
+    T_k = min{ sqrt(sum c_k^2), sum |c_k| u / sqrt(1 + u^2) },
+
+or delta_i = psi_i' v with ||v|| <= chi_i (the ellipsoid of a linear law, R3), then
+
+    B(theta) = sum_i chi_i || Sigma^{-1/2} sum_{k of i} (theta' m_k) C_k ||_op,
+    C_k = sum x c_k psi_i'.
+
+Nothing here grows with t. Operator norms are bounded from above by powers of traces.
+
+NOT covered: sigma and S are taken on trust; C_W comes from the law and is a sub-Gaussian scale only
+for normal residuals; everything in THEORY about W_t given S_1:t being free of earlier W.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
+
+STEPS = 6  # of the iteration; each is valid, and later ones change little
+POWER = 4  # squarings in the bound on an operator norm: at most d^(1/32) too large
+WIDE = 12  # features from which the Frobenius norm does: squarings would cost d^3
+
+
+class BallRule(NamedTuple):
+    """What is fixed beforehand, for d scored features.
+
+    Attributes
+    ----------
+    numbers : (5,) S, the reward's sd (or sigma, where there is no spread), delta, sigma at most,
+        size at most.
+    weights : (d,) of size(theta).
+    spread : (action, d, q) M_a C_W^(1/2), q = 0 where sigma is given. top : (action,) its norm.
+    directions : (k, d) m_k. norms : (k,) their lengths. of : (k,) which W each is about.
+    chi : (w,) radius of each W's ellipsoid; size 0 where errors are a band.
+    """
+
+    numbers: Float1
+    weights: Float1
+    spread: Float3
+    top: Float1
+    directions: Float2
+    norms: Float1
+    of: Int
+    chi: Float1
+
+
+class BallRounds(NamedTuple):
+    """What the law's error is at each round.
+
+    coef : (run or 1, time or 1, action, k) c_k(a, s), times eps where errors are a band. psi :
+    (run, time, w, p) of ellipsoids, or size 0.
+    """
+
+    coef: Float
+    psi: Float
+
+
+class BallSums(NamedTuple):
+    """Running sums. plain : (run, k, 2) of c^2 and of |c| u / sqrt(1 + u^2).
+
+    outer : (run, k, d, p) of x c psi'.
+    """
+
+    plain: Float3
+    outer: Float
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def operator_norm(a: Float2, inverse: Float2) -> float:
+    """Bound ||Sigma^{-1/2} A||_op from above, A (d, p), inverse = Sigma^{-1}.
+
+    The largest eigenvalue of N = A A' Sigma^{-1} is at most (tr N^m)^(1/m), m = 2^POWER.
+    """
+    d, p = a.shape
+    gram = np.zeros((d, d))
+    for i in range(d):
+        for j in range(i, d):
+            total = 0.0
+            for k in range(p):
+                total += a[i, k] * a[j, k]
+            gram[i, j] = total
+            gram[j, i] = total
+    trace = 0.0
+    for i in range(d):
+        for j in range(d):
+            trace += gram[i, j] * inverse[i, j]
+    if not trace > 0.0:
+        return 0.0 if trace == 0.0 or not math.isnan(trace) else math.nan
+    if d > WIDE or d == 1:
+        return math.sqrt(trace) * (1.0 + 1e-12)
+    n = np.zeros((d, d))
+    for i in range(d):
+        for j in range(d):
+            for k in range(d):
+                n[i, j] += gram[i, k] * inverse[k, j]
+            n[i, j] /= trace
+    log_scale = 0.0  # N^m = exp(log_scale) n
+    for _ in range(POWER):
+        square = np.zeros((d, d))
+        for i in range(d):
+            for k in range(d):
+                for j in range(d):
+                    square[i, j] += n[i, k] * n[k, j]
+        size = 0.0
+        for i in range(d):
+            size += square[i, i]
+        log_scale = 2.0 * log_scale + math.log(size)
+        for i in range(d):
+            for j in range(d):
+                n[i, j] = square[i, j] / size
+    return math.sqrt(trace * math.exp(log_scale / 2.0**POWER)) * (1.0 + 1e-12)
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def ball_root(
+    rule: BallRule,
+    plain: Float2,
+    outer: Float3,
+    ridge: float,
+    rounds: int,
+    logdet: float,
+    inverse: Float2,
+    theta: Float1,
+) -> float:
+    """Return r after ``rounds`` rewards; plain (k, 2) and outer (k, d, p) are one run's sums."""
+    size, noise, delta, most_sigma, most_size = rule.numbers
+    if rounds == 0:
+        return math.sqrt(ridge) * most_size  # theta_hat_0 = 0: exact, no noise yet
+    d, count = theta.shape[0], rule.directions.shape[0]
+    grown = logdet + 2.0 * math.log(1.0 / delta)
+    # the size of theta: at theta_hat, and what each unit of r adds
+    here, more = 0.0, 0.0
+    for j in range(d):
+        here += rule.weights[j] * theta[j] * theta[j]
+        more += rule.weights[j] * inverse[j, j]
+    here, more = math.sqrt(here), math.sqrt(max(more, 0.0))
+    # the part of sigma that W leaves open, for each action
+    arms, q = rule.spread.shape[0], rule.spread.shape[2]
+    at, per = np.zeros(arms), np.zeros(arms)
+    for a in range(arms if q > 0 else 0):
+        for i in range(q):
+            total = 0.0
+            for j in range(d):
+                total += rule.spread[a, j, i] * theta[j]
+                row = 0.0
+                for k in range(d):
+                    row += inverse[j, k] * rule.spread[a, k, i]
+                per[a] += rule.spread[a, j, i] * row
+            at[a] += total * total
+        at[a], per[a] = math.sqrt(at[a]), math.sqrt(max(per[a], 0.0))
+    # the bias: each m_k's own weight at theta_hat, what r adds to it, and its sums
+    value, reach, sums = np.empty(count), np.empty(count), np.empty(count)
+    bias, slope, worst = 0.0, 0.0, 0.0
+    for k in range(count):
+        total, square = 0.0, 0.0
+        for j in range(d):
+            total += rule.directions[k, j] * theta[j]
+            row = 0.0
+            for i in range(d):
+                row += inverse[j, i] * rule.directions[k, i]
+            square += rule.directions[k, j] * row
+        value[k], reach[k] = total, math.sqrt(max(square, 0.0))
+        if rule.chi.shape[0] > 0:
+            sums[k] = rule.chi[rule.of[k]] * operator_norm(outer[k], inverse)
+        else:
+            sums[k] = min(math.sqrt(plain[k, 0]), plain[k, 1])
+        bias += abs(total) * sums[k]
+        slope += reach[k] * sums[k]
+        worst += size * rule.norms[k] * sums[k]
+    if rule.chi.shape[0] > 0 and count > 0:  # all of a W's directions at once: signs may cancel
+        joint = 0.0
+        for i in range(rule.chi.shape[0]):
+            together = np.zeros(outer.shape[1:])
+            for k in range(count):
+                if rule.of[k] == i:
+                    together += value[k] * outer[k]
+            joint += rule.chi[i] * operator_norm(together, inverse)
+        bias = min(bias, joint)
+    r = math.sqrt(ridge * most_size * most_size + most_sigma * most_sigma * grown) + worst
+    for _ in range(STEPS):
+        length = min(most_size, here + r * more)
+        open_part = 0.0
+        for a in range(arms if q > 0 else 0):
+            open_part = max(open_part, min(size * rule.top[a], at[a] + r * per[a]))
+        sigma = math.sqrt(noise * noise + open_part * open_part)
+        apart = 0.0
+        for k in range(count):
+            apart += min(size * rule.norms[k], abs(value[k]) + r * reach[k]) * sums[k]
+        left = min(apart, bias + r * slope)
+        r = min(r, math.sqrt(ridge * length * length + sigma * sigma * grown) + left)
+    return r
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def add_round(
+    rule: BallRule,
+    rounds: BallRounds,
+    plain: Float2,
+    outer: Float3,
+    x: Float1,
+    square: float,
+    r: int,
+    t: int,
+    a: int,
+) -> None:
+    """Count a round that was learned from: x (d,) its features, square = x' Sigma^{-1} x before."""
+    coef = rounds.coef[min(r, rounds.coef.shape[0] - 1), min(t, rounds.coef.shape[1] - 1), a]
+    grow = math.sqrt(square / (1.0 + square)) if square > 0.0 else 0.0
+    for k in range(rule.directions.shape[0]):
+        c, i = coef[k], rule.of[k]
+        if rule.chi.shape[0] > 0:
+            for j in range(x.shape[0]):
+                for m in range(outer.shape[2]):
+                    outer[k, j, m] += c * x[j] * rounds.psi[r, t, i, m]
+        else:
+            plain[k, 0] += c * c
+            plain[k, 1] += abs(c) * grow

@@ -1,0 +1,628 @@
+"""The guard: a valid ball as a fence around any advisor; and how such a ball is made.
+
+A ball says how far theta* can be from what was learned; used as a bonus it explores far too much.
+Used as a fence it lets an advisor play as long as the arm it proposes cannot be shown to be worse
+than the ball's own width: see ``members`` for the rule and ``ball`` for the radius.
+
+**Theorem.** On the ball, if |theta*'(phihat_b - phihat_a)| <= D for all arms and rounds, a round
+costs at most min(D, 2 c r w_A) whoever the advisor is, so that
+
+    sum_t theta*'(phihat_best - phihat_A) <= max(D, 2 c max r) sqrt(2 T logdet_T)
+
+for rewards learned in order, plus the errors e of the best and the played arm against the best
+policy on S. The advisor may use S_1:t, past rewards and coins of its own, nothing else: a ball on a
+forecast breaks if arms are chosen from more than the forecast. If the ball is NOT valid (a check
+failed, contexts have shifted, S or sigma are wrong), this is a heuristic that plays like its
+advisor.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pulse_pyro._core.arrays import (
+    Array,
+    Bool,
+    Float,
+    Float1,
+    Float2,
+    Float3,
+    Float4,
+    Int,
+    positive,
+)
+from pulse_pyro._core.errors import FeatureError, SettingError
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import FittedLaw, Follower
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.online import missing_error, single_part
+from pulse_pyro.data.history import Source, context_rows
+from pulse_pyro.features import Features, need_affine, slopes
+from pulse_pyro.laws.ellipsoid import Ellipsoid
+from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.policies.ball import BallRounds, BallRule, BallSums
+from pulse_pyro.policies.kernels import scores
+from pulse_pyro.policies.linear import NO_MASK
+from pulse_pyro.policies.members import (
+    DRAWN,
+    GIVEN,
+    INDEX,
+    OVERRULED,
+    UCB,
+    UNUSABLE,
+    VOTE,
+    MemberOutput,
+    MemberState,
+    first_state,
+    member_setup,
+    play_members,
+)
+from pulse_pyro.radius import CONSTANT, SAMPLED, Radius
+
+SAME = 1e-9  # slopes that agree to this are one
+NO_NOISE: Float3 = np.zeros((0, 0, 0))
+NO_PSI: Float4 = np.zeros((0, 0, 0, 0))
+
+
+# How an error of E[W] reaches the mean reward.
+
+
+@dataclass(frozen=True, eq=False)
+class BiasMap:
+    """theta'(phibar - phihat) = sum_k (theta' m_k) c_k(a, s) delta_of(k)(s), Phi affine in w.
+
+    Attributes
+    ----------
+    directions : (k, d) m_k. of : (k,) which W each is about.
+    fixed : (action, k) c_k where M_a is the same in all contexts; else None: then m_k is feature
+        ``column[k]`` and c_k = M_a(s) there.
+    column : (k,). features, base, step : where slopes are taken, see ``features.slopes``.
+    """
+
+    directions: Float2
+    of: Int
+    fixed: Float2 | None
+    column: Int
+    features: Features
+    base: Float1
+    step: Float1
+
+    def coef(self, s: Float2) -> Float3:
+        """Return c_k, (n, action, k), at contexts s (n, s_dim); (1, action, k) where fixed."""
+        if self.fixed is not None:
+            return self.fixed[None]
+        base = np.broadcast_to(self.base, (len(s), len(self.base)))
+        at = slopes(self.features, s, base, self.step)  # (action, n, w, d)
+        out: Float3 = np.moveaxis(at[:, :, self.of, self.column], 0, 1)
+        return out
+
+
+def bias_map(features: Features, s: Float2, w: Float2) -> BiasMap:
+    """Find how errors of E[W] reach Phi, at contexts like those to come.
+
+    s, w : (n, s_dim), (n, w_dim), complete rows.
+    """
+    need_affine(features, s, w, "guard")
+    sd = w.std(0)
+    base, step = w.mean(0), np.where(sd > 0, sd, 1.0)
+    at = slopes(features, s, np.broadcast_to(base, w.shape), step)  # (action, n, w, d)
+    d = at.shape[-1]
+    scale = np.abs(at).max(initial=0.0)
+    if np.abs(at - at[:, :1]).max(initial=0.0) <= SAME * scale:
+        return _fixed_map(features, at[:, 0], base, step)
+    used = np.argwhere((at != 0).any(axis=(0, 1)))  # (k, 2): W, feature
+    return BiasMap(np.eye(d)[used[:, 1]], used[:, 0], None, used[:, 1], features, base, step)
+
+
+def _fixed_map(features: Features, at: Float3, base: Float1, step: Float1) -> BiasMap:
+    """Return the distinct columns of M_a, (action, w, d), and which arm has which."""
+    rows: list[Float1] = []
+    of: list[int] = []
+    where: list[tuple[int, int]] = []
+    for a, i in np.ndindex(*at.shape[:2]):
+        if not at[a, i].any():
+            continue
+        same = [
+            k
+            for k, row in enumerate(rows)
+            if of[k] == i and np.allclose(row, at[a, i], rtol=SAME, atol=0.0)
+        ]
+        if not same:
+            rows.append(at[a, i])
+            of.append(i)
+        where.append((a, same[0] if same else len(rows) - 1))
+    fixed = np.zeros((len(at), len(rows)))
+    for a, k in where:
+        fixed[a, k] = 1.0
+    directions = np.array(rows).reshape(len(rows), at.shape[-1])
+    nothing = np.zeros(len(rows), np.int64)
+    return BiasMap(directions, np.array(of, np.int64), fixed, nothing, features, base, step)
+
+
+def reward_spread(features: Features, law: FittedLaw, source: Source) -> Float3:
+    """Return M_a C_W^(1/2), (action, d, q): what W varies by given S, carried to the features.
+
+    Where M_a or what the law says of W varies with the context, the smallest multiple of its mean
+    that is at least as large at every one of these contexts: fixed beforehand, never a running
+    maximum. A sub-Gaussian scale only if the law's residuals are normal.
+    """
+    conditional = law(source)
+    _, s = context_rows(source, law.summary, law.schema, "guard")
+    mean, cov = conditional.mean(), conditional.covariance()
+    seen = np.isfinite(s).all(-1) & np.isfinite(mean).all(-1) & np.isfinite(cov).all((-1, -2))
+    if not seen.any():
+        raise SettingError("guard: no context is complete, so what W varies by is not known.")
+    s, mean, cov = s[seen], mean[seen], cov[seen]
+    sd = mean.std(0)
+    step = np.where(sd > 0, sd, 1.0)
+    at = slopes(features, s, mean, step)  # (action, n, w, d)
+    d = at.shape[-1]
+    out = np.zeros((len(at), d, d))
+    for a, slope in enumerate(at):
+        each = np.einsum("nid,nij,nje->nde", slope, cov, slope)
+        average = each.mean(0)
+        value, vector = np.linalg.eigh(average)
+        keep = value > 1e-12 * max(float(value[-1]), 1e-300)
+        root, back = vector[:, keep] * np.sqrt(value[keep]), vector[:, keep] / np.sqrt(value[keep])
+        if not keep.any():
+            continue
+        most = float(np.linalg.eigvalsh(back.T @ each @ back)[:, -1].max())
+        out[a, :, : int(keep.sum())] = math.sqrt(max(most, 0.0)) * root
+    used = int((out != 0).any(axis=(0, 1)).sum())
+    return out[:, :, : max(used, 1)]
+
+
+# The ball itself: what it takes on trust, what bounds the law's error.
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """A ball around theta_hat that holds theta* at all times, if what it rests on is true.
+
+    Attributes
+    ----------
+    theta_bound : S >= ||theta*||. delta : probability of missing theta*, errors of the law apart.
+    noise : sd of the reward given the full context; where ``spread`` is None, sigma itself, the
+        sub-Gaussian scale of the reward given S.
+    spread : (action, d, q) of :func:`reward_spread`.
+    directions, of : (k, d), (k,) of the :class:`BiasMap`; none where the law's error is learned.
+    chi : (w,) radii of ellipsoids; None: errors are a band's.
+    weights : (d,) of the size of theta, 1 by default; see ``ball``.
+    rests_on : what it is conditional on, in words.
+    """
+
+    theta_bound: float
+    delta: float
+    noise: float
+    spread: Float3 | None
+    directions: Float2
+    of: Int
+    chi: Float1 | None = None
+    weights: Float1 | None = None
+    rests_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        positive(self.theta_bound, "ball: theta_bound")
+        positive(self.noise, "ball: reward_sd or sigma", zero=True)
+        if not 0 < self.delta < 1:
+            raise SettingError(f"ball: delta must lie between 0 and 1, but got {self.delta!r}.")
+
+    @property
+    def sigma(self) -> float:
+        """Sub-Gaussian scale of the reward given S, at most."""
+        if self.spread is None:
+            return self.noise
+        return math.hypot(self.noise, self.theta_bound * float(_lengths(self.spread).max()))
+
+    def ridge(self, dim: int) -> float:
+        """Return lambda = d (sigma / S)^2, fixed beforehand; d of the features without psi."""
+        return dim * (self.sigma / self.theta_bound) ** 2
+
+    @property
+    def rule(self) -> BallRule:
+        """As the compiled loop wants it."""
+        d = self.directions.shape[1]
+        weights = np.ones(d) if self.weights is None else self.weights
+        spread = np.zeros((1, d, 0)) if self.spread is None else self.spread
+        most = self.theta_bound * math.sqrt(float(weights.max()))
+        numbers = [self.theta_bound, self.noise, self.delta, self.sigma, most]
+        return BallRule(
+            numbers=np.array(numbers),
+            weights=weights,
+            spread=np.ascontiguousarray(spread),
+            top=_lengths(spread),
+            directions=np.ascontiguousarray(self.directions),
+            norms=np.linalg.norm(self.directions, axis=1),
+            of=np.ascontiguousarray(self.of, np.int64),
+            chi=np.zeros(0) if self.chi is None else self.chi,
+        )
+
+
+def _lengths(spread: Float3) -> Float1:
+    """Return the operator norm of each action's spread, (action,)."""
+    if not spread.shape[2]:
+        return np.zeros(len(spread))
+    out: Float1 = np.linalg.norm(spread, ord=2, axis=(1, 2))
+    return out
+
+
+def no_errors(actions: int) -> BallRounds:
+    """Return rounds of which the law's error is learned, or none is known."""
+    return BallRounds(np.zeros((1, 1, actions, 0)), NO_PSI)
+
+
+# Whole horizons.
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """A linear learner on features of its own.
+
+    x : (run, time, action, d). ridge : lambda. alpha : of its index m + alpha w. guess : sd of the
+    noise a priori, for its evidence.
+    """
+
+    x: Float4
+    ridge: float
+    alpha: float
+    guess: float
+
+
+@dataclass(frozen=True, eq=False)
+class GuardedPlay:
+    """What came of a horizon; arrays (run, time).
+
+    action : as in ``play_horizon``. proposal : the advisor's arm, -1 where there was none. root :
+    r of the ball. cost : 2 c r w of the arm played, what the round can cost at most on the ball.
+    overruled, unusable : where the guard played because the gap was too large, or because the
+    advisor proposed no arm that was allowed. weights : (run, time, k) of the members' votes.
+    """
+
+    action: Int
+    proposal: Int
+    root: Float2
+    cost: Float2
+    overruled: Bool
+    unusable: Bool
+    weights: Float3
+    state: MemberState
+
+    @property
+    def share_overruled(self) -> float:
+        """Share of the rounds played in which the guard did not follow the advisor."""
+        played = self.action >= 0
+        return float((self.overruled | self.unusable)[played].mean()) if played.any() else 0.0
+
+
+def play_guarded(
+    learners: Sequence[Learner],
+    reward: Float,
+    *,
+    ball: Ball | None,
+    rounds: BallRounds | None = None,
+    advisor: Radius | str | Int = "committee",
+    slack: float = 3.0,
+    allowed: Bool | None = None,
+) -> GuardedPlay:
+    """Play all runs over the whole horizon.
+
+    Parameters
+    ----------
+    learners : the first is the one the ball speaks of; all of them vote if the advisor is
+        "committee".
+    reward : (run, time, action) what each arm would pay; NaN = lost.
+    ball, rounds : the ball and what the law's error is at each round; None: no guard.
+    advisor : a rule ``constant(alpha)`` or ``thompson(scale)`` on the first learner's state,
+        "committee", "ball" (the arm of largest m + r w), or arms (run, time) found elsewhere.
+    slack : c >= 1. allowed : (run, time, action), or length 1 along run or time.
+    """
+    x = np.concatenate([np.ascontiguousarray(each.x, np.float64) for each in learners], axis=-1)
+    rewards = np.ascontiguousarray(reward, np.float64)
+    if x.ndim != 4 or rewards.shape != x.shape[:3]:
+        raise FeatureError(
+            "play_guarded: features must be (run, time, action, d) and reward (run, time, action), "
+            f"but got {x.shape} and {rewards.shape}."
+        )
+    if ball is not None and not slack >= 1.0:
+        raise SettingError(f"guard: slack must be at least 1, but got {slack!r}; 3 is usual.")
+    runs, horizon, arms, _ = x.shape
+    kind, alpha, given, noise = _advice(advisor, learners[0], (runs, horizon))
+    dims = [each.x.shape[-1] for each in learners]
+    setup = member_setup(
+        dims,
+        [each.ridge for each in learners],
+        [alpha, *(each.alpha for each in learners[1:])],
+        [each.guess for each in learners],
+        advisor=kind,
+        slack=slack if ball is not None else 0.0,
+    )
+    fence = ball or Ball(1.0, 0.5, 0.0, None, np.zeros((0, dims[0])), np.zeros(0, np.int64))
+    rule, about = fence.rule, rounds or no_errors(arms)
+    if rule.directions.shape[1] != dims[0]:
+        raise SettingError(
+            f"guard: the ball was made for {rule.directions.shape[1]} features, but {dims[0]} are "
+            "scored."
+        )
+    count, inputs = len(rule.directions), about.psi.shape[-1] if rule.chi.size else 0
+    sums = BallSums(np.zeros((runs, count, 2)), np.zeros((runs, count, dims[0], inputs)))
+    output = _output((runs, horizon), len(learners))
+    state = first_state(setup, runs)
+    mask = np.zeros((0, 0, 0), np.bool_) if allowed is None else np.ascontiguousarray(allowed)
+    fixed = -1.0 if ball is not None else 0.0
+    play_members(x, rewards, mask, given, noise, setup, state, rule, about, sums, fixed, output)
+    return GuardedPlay(
+        action=output.action,
+        proposal=output.proposal,
+        root=output.root,
+        cost=output.cost,
+        overruled=output.chosen == OVERRULED,
+        unusable=output.chosen == UNUSABLE,
+        weights=output.weights,
+        state=state,
+    )
+
+
+def _advice(
+    advisor: Radius | str | Array, first: Learner, shape: tuple[int, int]
+) -> tuple[int, float, Int, Float3]:
+    """Return the kind of advisor, its alpha, given arms and noise."""
+    none, quiet = np.zeros((0, 0), np.int64), NO_NOISE
+    if isinstance(advisor, Radius):
+        if advisor.kind == CONSTANT:
+            return INDEX, advisor.params[0], none, quiet
+        if advisor.kind == SAMPLED:
+            dim = first.x.shape[-1]
+            noise = stream(advisor.seed, "thompson").standard_normal((*shape, dim))
+            return DRAWN, advisor.params[0], none, noise
+        raise SettingError(f"guard: an advisor is constant(...) or thompson(...), not {advisor!r}.")
+    if isinstance(advisor, str):
+        if advisor not in ("committee", "ball"):
+            raise SettingError(f"guard: there is no advisor {advisor!r}; 'committee' or 'ball'.")
+        return (VOTE if advisor == "committee" else UCB), first.alpha, none, quiet
+    arms = np.ascontiguousarray(advisor, np.int64)
+    if arms.shape != shape:
+        raise SettingError(
+            f"guard: proposals must be (run, time) = {shape}, but their shape is {arms.shape}."
+        )
+    return GIVEN, first.alpha, arms, quiet
+
+
+# One decision at a time.
+
+
+class RoundErrors(NamedTuple):
+    """What the law's error is at one round: coef (action, k), psi (w, p) or size 0."""
+
+    coef: Float2
+    psi: Float2
+
+
+class ErrorSource(Protocol):
+    """Where a guard gets the law's error from, one round at a time."""
+
+    def at(self, past: list[Follower]) -> RoundErrors:
+        """Return it for one follower of a series, or one per arm; NaN where it is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class BandRounds:
+    """Errors of E[W] from a calibration's band."""
+
+    calibration: Calibration
+    bias: BiasMap
+
+    def at(self, past: list[Follower]) -> RoundErrors:
+        """Return c_k eps, with a context per arm each arm's own."""
+        _, targets = single_part(self.calibration, "guard")
+        place = {int(column): at for at, column in enumerate(targets.used)}
+        use = [place[int(column)] for column in self.bias.of]
+        rows = []
+        for follower in past:
+            eps = missing_error(self.calibration, follower)
+            rows.append(self.bias.coef(follower.now[None])[0] * eps[use])
+        coef = rows[0] if len(rows) == 1 else np.stack([row[a] for a, row in enumerate(rows)])
+        return RoundErrors(coef, np.zeros((0, 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class EllipsoidRounds:
+    """Errors of E[W] along the ellipsoid of a linear law; law : whose inputs z = (1, x) are."""
+
+    ellipsoid: Ellipsoid
+    bias: BiasMap
+    law: PosteriorLaw
+
+    @property
+    def inputs(self) -> int:
+        """P, coefficients of each W."""
+        return int(self.ellipsoid.centre.shape[1])
+
+    def at(self, past: list[Follower]) -> RoundErrors:
+        """Return c_k and psi; contexts per arm are refused."""
+        if len(past) != 1:
+            raise SettingError("guard: an ellipsoid takes one context a round, not one per arm.")
+        z = law_inputs(self.law, past[0].inputs()[None])
+        return RoundErrors(self.bias.coef(past[0].now[None])[0], self.ellipsoid.psi(z)[0])
+
+
+def law_inputs(law: PosteriorLaw, x: Float2) -> Float2:
+    """Return z = (1, x), (n, P), in the units the law was fitted in; x (n, p) raw."""
+    scaled = law.scaler.x_in(law.inputs.fill(x))
+    return np.concatenate([np.ones((len(x), 1)), scaled], axis=1)
+
+
+class GuardChoice(NamedTuple):
+    """What a guard chose, and who it was."""
+
+    action: int
+    mean: Float1
+    width: Float1
+    root: float
+    cost: float
+    by: str
+    why: str
+
+
+Advisor = Radius | Callable[[Float1, Float1, Bool], int]
+
+
+class StreamingGuard:
+    """The guard of a policy that plays one decision at a time; see :func:`play_guarded`.
+
+    advisor : ``constant(alpha)``, ``thompson(scale)``, or a function of theta_hat' x (K,), the
+    widths (K,) and which arms are allowed (K,), which returns an arm.
+    """
+
+    def __init__(
+        self,
+        ball: Ball,
+        source: ErrorSource | None,
+        actions: int,
+        dim: int,
+        ridge: float,
+        advisor: Advisor,
+        slack: float,
+    ) -> None:
+        if not slack >= 1.0:
+            raise SettingError(f"guard: slack must be at least 1, but got {slack!r}; 3 is usual.")
+        self.ball, self.source, self.advisor, self.slack = ball, source, advisor, float(slack)
+        self.rule = ball.rule
+        if self.rule.directions.shape[1] != dim:
+            raise SettingError(
+                f"guard: the ball was made for {self.rule.directions.shape[1]} features, but {dim} "
+                "are scored."
+            )
+        kind, alpha = GIVEN, ball.sigma
+        if isinstance(advisor, Radius):
+            kind, alpha, _, _ = _advice(advisor, Learner(np.zeros((1, 1, 1, dim)), 1, 1, 1), (1, 1))
+        elif not callable(advisor):
+            raise SettingError(
+                f"guard: an advisor is constant(...), thompson(...) or a function, not {advisor!r}."
+            )
+        self.setup = member_setup(
+            [dim], [ridge], [alpha], [ball.sigma], advisor=kind, slack=self.slack
+        )
+        self.state = first_state(self.setup, 1)
+        count = len(self.rule.directions)
+        inputs = source.inputs if isinstance(source, EllipsoidRounds) else 0
+        self.sums = BallSums(np.zeros((1, count, 2)), np.zeros((1, count, dim, inputs)))
+        self.counts = np.zeros(3, np.int64)  # rounds advised, overruled, unusable
+        self._noise = stream(getattr(advisor, "seed", 0), "thompson")
+        self._unknown = np.full((1, 1, actions), np.nan)
+        self._given = np.full((1, 1), -1, np.int64)
+        self._output = _output((1, 1), 1)
+
+    def about(self, past: list[Follower], actions: int) -> RoundErrors:
+        """Return the law's error now; nothing where it is learned."""
+        if self.source is None:
+            return RoundErrors(np.zeros((actions, len(self.rule.directions))), np.zeros((0, 0)))
+        return self.source.at(past)
+
+    def choose(self, x: Float4, mask: Bool, about: RoundErrors) -> GuardChoice | None:
+        """Choose an arm for features x (1, 1, K, d); None where they cannot be scored."""
+        out, noise = self._output, NO_NOISE
+        mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
+        dim = x.shape[3]
+        scores(x, self.state.inverse.reshape(1, dim, dim), self.state.theta, mean, width)
+        allowed = np.ones(x.shape[2], np.bool_) if not mask.size else mask[0, 0]
+        if self.setup.advisor == GIVEN:
+            self._given[0, 0] = self._asked(mean[0], width[0], allowed)
+        elif self.setup.advisor == DRAWN:
+            noise = self._noise.standard_normal((1, 1, dim))
+        self._play(x, self._unknown, mask, noise, about)
+        action = int(out.action[0, 0])
+        if action < 0:
+            return None
+        chosen = int(out.chosen[0, 0])
+        self.counts[chosen] += 1
+        mean[0, ~allowed] = width[0, ~allowed] = np.nan
+        by, why = _WHO[chosen]
+        return GuardChoice(
+            action=action,
+            mean=mean[0],
+            width=width[0],
+            root=float(out.root[0, 0]),
+            cost=float(out.cost[0, 0]),
+            by=by,
+            why=why,
+        )
+
+    def learn(self, x: Float1, reward: float, action: int, about: RoundErrors) -> None:
+        """Learn the reward of an arm whose features were x (d,)."""
+        one = RoundErrors(about.coef[action : action + 1], about.psi)
+        self._given[0, 0] = 0
+        rewards = np.full((1, 1, 1), reward)
+        self._play(x.reshape(1, 1, 1, -1), rewards, NO_MASK, NO_NOISE, one, alone=True)
+
+    def _play(
+        self,
+        x: Float4,
+        reward: Float3,
+        mask: Bool,
+        noise: Float3,
+        about: RoundErrors,
+        *,
+        alone: bool = False,
+    ) -> None:
+        psi = about.psi[None, None] if about.psi.size else NO_PSI
+        play_members(
+            x,
+            reward,
+            mask,
+            self._given,
+            noise,
+            self.setup._replace(advisor=UCB) if alone else self.setup,
+            self.state,
+            self.rule,
+            BallRounds(about.coef[None, None], psi),
+            self.sums,
+            0.0 if alone else -1.0,
+            self._output,
+        )
+
+    def _asked(self, mean: Float1, width: Float1, allowed: Bool) -> int:
+        """Ask the user's function; what is no arm is -1, and the guard plays."""
+        assert callable(self.advisor)
+        arm = self.advisor(mean.copy(), width.copy(), allowed.copy())
+        try:
+            return operator.index(arm)
+        except TypeError:
+            return -1
+
+    @property
+    def share_overruled(self) -> float:
+        """Share of the decisions in which the guard did not follow the advisor."""
+        total = int(self.counts.sum())
+        return float(self.counts[1:].sum() / total) if total else 0.0
+
+    def __repr__(self) -> str:
+        said = self.advisor if isinstance(self.advisor, Radius) else "a function"
+        rests = "; ".join(self.ball.rests_on)
+        return (
+            f"guard around {said!s}, slack {self.slack:g}: {self.share_overruled:.1%} of "
+            f"{int(self.counts.sum())} decisions overruled\n  the ball rests on: {rests}"
+        )
+
+
+_WHO = (
+    ("advisor", "its arm cannot be shown to be worse than the ball is wide"),
+    ("guard", "the advisor's arm may cost more than the guard allows"),
+    ("guard", "the advisor proposed no arm that is allowed"),
+)
+
+
+def _output(shape: tuple[int, int], members: int) -> MemberOutput:
+    return MemberOutput(
+        action=np.empty(shape, np.int64),
+        proposal=np.empty(shape, np.int64),
+        root=np.empty(shape),
+        cost=np.empty(shape),
+        chosen=np.empty(shape, np.int64),
+        weights=np.empty((*shape, members)),
+    )
