@@ -39,9 +39,20 @@ _HOMES = {
     "_core.seeds": "stream",
 }
 _NAMESPACES = (
-    "base", "data", "features", "laws", "bands", "diagnostics", "radius", "calibration", "policies",
-    "envs", "offpolicy", "report", "study",
-)  # fmt: skip
+    "base",
+    "data",
+    "features",
+    "laws",
+    "bands",
+    "diagnostics",
+    "radius",
+    "calibration",
+    "policies",
+    "envs",
+    "offpolicy",
+    "report",
+    "study",
+)
 _WHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_WHERE)
 __version__ = "0.1.0"

@@ -7,9 +7,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "pulse_pyro"
 PARTS = (
-    "_core", "base", "data", "features", "_pyro", "laws", "bands", "diagnostics", "radius",
-    "calibration", "policies", "envs", "offpolicy", "report", "study", "paper", "cli",
-)  # fmt: skip
+    "_core",
+    "base",
+    "data",
+    "features",
+    "_pyro",
+    "laws",
+    "bands",
+    "diagnostics",
+    "radius",
+    "calibration",
+    "policies",
+    "envs",
+    "offpolicy",
+    "report",
+    "study",
+    "paper",
+    "cli",
+)
 ENTRY = re.compile(r"pulse_pyro(\.\w+)+:\w+")
 LOOSE = {"base", "features", "radius", "cli"}
 LATER = "pulse_pyro.*"  # a path that is only known when it is called

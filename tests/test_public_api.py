@@ -13,8 +13,18 @@ import pytest
 import pulse_pyro
 
 ROOT = Path(pulse_pyro.__file__).parent
-SPACES = ("data", "laws", "bands", "diagnostics", "calibration", "policies", "envs", "offpolicy",
-          "report", "study")  # fmt: skip
+SPACES = (
+    "data",
+    "laws",
+    "bands",
+    "diagnostics",
+    "calibration",
+    "policies",
+    "envs",
+    "offpolicy",
+    "report",
+    "study",
+)
 MANY_ARGUMENTS = 7
 
 

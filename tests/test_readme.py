@@ -19,8 +19,15 @@ GUIDE = sorted((ROOT / "notebooks" / "guide").glob("*.md"))
 README = ROOT / "README.md"
 LONGEST = 140
 CHAPTERS = {
-    "calibration", "data", "diagnostics", "guarantees", "laws", "policies", "study", "symbols",
-}  # fmt: skip
+    "calibration",
+    "data",
+    "diagnostics",
+    "guarantees",
+    "laws",
+    "policies",
+    "study",
+    "symbols",
+}
 
 every_page = pytest.mark.parametrize("path", [README, *GUIDE], ids=lambda path: path.stem)
 

@@ -143,8 +143,13 @@ class History:
         schema = replace(self.schema, cluster=pieces, units=members)
         if schema.moments is None:
             schema = schema.with_moments(_moments(s))
-        for name, value in (("s", s), ("w", w), ("offsets", offsets), ("step", step),
-                            ("cluster", cluster)):  # fmt: skip
+        for name, value in (
+            ("s", s),
+            ("w", w),
+            ("offsets", offsets),
+            ("step", step),
+            ("cluster", cluster),
+        ):
             value.flags.writeable = False  # a stage's value never changes under the next stage
             object.__setattr__(self, name, value)
         object.__setattr__(self, "clusters", tuple(names))
@@ -249,9 +254,13 @@ class History:
             )
         offsets = np.concatenate([[0], np.cumsum(count)])
         return cls(
-            full_s[here], full_w[here], offsets, np.nonzero(here)[1],
-            tuple(map(str, labels)), Schema.of(*names),
-        )  # fmt: skip
+            full_s[here],
+            full_w[here],
+            offsets,
+            np.nonzero(here)[1],
+            tuple(map(str, labels)),
+            Schema.of(*names),
+        )
 
     @property
     def s_names(self) -> tuple[str, ...]:
@@ -330,9 +339,15 @@ class History:
         there, cluster = np.unique(self.cluster[rows], return_inverse=True)
         names = tuple(self.clusters[i] for i in there)
         return History(
-            self.s[rows], self.w[rows], offsets, self.step[rows], units,
-            schema, cluster, names,
-        )  # fmt: skip
+            s=self.s[rows],
+            w=self.w[rows],
+            offsets=offsets,
+            step=self.step[rows],
+            units=units,
+            schema=schema,
+            cluster=cluster,
+            clusters=names,
+        )
 
     def take_clusters(self, index: Sequence[int] | Int) -> History:
         """Return the archive of the clusters at these positions, in the order they stand in here.
@@ -479,9 +494,14 @@ class History:
         names = tuple(f"{s}.{part}" for part in summary.names for s in self.s_names)
         at, whole = np.flatnonzero(keep), bool(keep.all())
         return Rows(
-            x if whole else x[keep], self.w if whole else self.w[keep], self.unit_of[at],
-            self.step[at], at, names, len(keep) - len(at),
-        )  # fmt: skip
+            x=x if whole else x[keep],
+            w=self.w if whole else self.w[keep],
+            unit=self.unit_of[at],
+            time=self.step[at],
+            at=at,
+            x_names=names,
+            dropped=len(keep) - len(at),
+        )
 
     def to_frame(self) -> DataFrame:
         """Return the long table of existing rows: unit, time (step within the unit), S and W."""

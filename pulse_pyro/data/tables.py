@@ -171,7 +171,16 @@ def flat_from_frame(
         )
     split = len(schema.s_names)
     s, w = np.ascontiguousarray(values[:, :split]), np.ascontiguousarray(values[:, split:])
-    return FlatTable(s, w, offsets, step, units, schema, label, names)
+    return FlatTable(
+        s=s,
+        w=w,
+        offsets=offsets,
+        step=step,
+        units=units,
+        schema=schema,
+        cluster=label,
+        clusters=names,
+    )
 
 
 class Roles(NamedTuple):

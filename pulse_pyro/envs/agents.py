@@ -200,7 +200,9 @@ def pulse_refit(
         )
     x = np.empty(world.phi.shape)
     for r, own in enumerate(history):
-        x[r] = _one_run(world, r, law, own, every, inference, seed)
+        x[r] = _one_run(
+            world=world, r=r, law=law, history=own, every=every, inference=inference, seed=seed
+        )
     return Agent("pulse_refit", x, radius, taught=world.phi)
 
 

@@ -59,14 +59,14 @@ class ArmaWorld:
         scored = s[:, self.lead :]
         noise = self.reward_sd * rng.standard_normal(mean.shape)
         return World(
-            s,
-            w[..., None],
-            self._phi(scored, w),
-            self._phi(scored, mean),
-            np.array(self.theta),
-            noise,
-            self.features,
-            self.lead,
+            s=s,
+            w=w[..., None],
+            phi=self._phi(scored, w),
+            phibar=self._phi(scored, mean),
+            theta=np.array(self.theta),
+            noise=noise,
+            features=self.features,
+            lead=self.lead,
         )
 
     def _mean(self, s: Float3) -> Float2:

@@ -245,14 +245,14 @@ class HardWorld:
         mean = self.f(s[..., self.d_lin :])
         w = mean + self.w_sd * blur
         return World(
-            s,
-            w[..., None],
-            self._both(s, w),
-            self._both(s, mean),
-            theta,
-            self.reward_sd * extra,
-            self.features,
-            0,
+            s=s,
+            w=w[..., None],
+            phi=self._both(s, w),
+            phibar=self._both(s, mean),
+            theta=theta,
+            noise=self.reward_sd * extra,
+            features=self.features,
+            lead=0,
         )
 
     def _contexts(self, shape: tuple[int, int], rng: np.random.Generator) -> Float3:

@@ -101,14 +101,14 @@ class LatentArWorld:
         w = known + self._latent(runs, horizon, rng)
         noise = self.reward_sd * rng.standard_normal(w.shape)
         return World(
-            s,
-            w[..., None],
-            _both(s, w),
-            _both(s, known + self.latent.mean),
-            self.theta,
-            noise,
-            FEATURES,
-            0,
+            s=s,
+            w=w[..., None],
+            phi=_both(s, w),
+            phibar=_both(s, known + self.latent.mean),
+            theta=self.theta,
+            noise=noise,
+            features=FEATURES,
+            lead=0,
         )
 
     def _latent(self, runs: int, length: int, rng: np.random.Generator) -> Float2:

@@ -112,7 +112,15 @@ class LeastSquares:
         value, vector = np.linalg.eigh(square)
         root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
         chi = np.full(w_dim, np.sqrt(wide))
-        return Ellipsoid(self.centre, root, chi, self.residual, level, variance, count)
+        return Ellipsoid(
+            centre=self.centre,
+            root=root,
+            chi=chi,
+            residual=self.residual,
+            level=level,
+            variance=variance,
+            clusters=count,
+        )
 
 
 def least_squares(z: Float2, w: Float2, cluster: Int) -> LeastSquares | None:

@@ -239,14 +239,14 @@ class GrowingArchive:
         count = [len(rows) for rows in self._s.values()]
         number = len(old.clusters) + np.arange(len(count))  # each is a cluster of its own
         return History(
-            np.concatenate([old.s, *(np.array(rows) for rows in self._s.values())]),
-            np.concatenate([old.w, *(np.array(rows) for rows in self._w.values())]),
-            np.concatenate([old.offsets, old.offsets[-1] + np.cumsum(count)]),
-            np.concatenate([old.step, *(np.arange(rows) for rows in count)]),
-            self._with_online(old.units),
-            replace(old.schema, moments=None),
-            np.concatenate([old.cluster, np.repeat(number, count)]),
-            self._with_online(old.clusters),
+            s=np.concatenate([old.s, *(np.array(rows) for rows in self._s.values())]),
+            w=np.concatenate([old.w, *(np.array(rows) for rows in self._w.values())]),
+            offsets=np.concatenate([old.offsets, old.offsets[-1] + np.cumsum(count)]),
+            step=np.concatenate([old.step, *(np.arange(rows) for rows in count)]),
+            units=self._with_online(old.units),
+            schema=replace(old.schema, moments=None),
+            cluster=np.concatenate([old.cluster, np.repeat(number, count)]),
+            clusters=self._with_online(old.clusters),
         )
 
     def _with_online(self, names: tuple[str, ...]) -> tuple[str, ...]:

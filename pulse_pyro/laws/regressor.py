@@ -62,8 +62,13 @@ def from_sklearn(
             f"from_sklearn: residual must be 'normal' or 'empirical', but got {residual!r}."
         )
     name = type(model).__name__
-    return SklearnLaw(model, as_summary(summary, "from_sklearn"), residual,
-                      whole(folds, "from_sklearn: folds", 2), name)  # fmt: skip
+    return SklearnLaw(
+        model,
+        as_summary(summary, "from_sklearn"),
+        residual,
+        whole(folds, "from_sklearn: folds", 2),
+        name,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,7 +117,15 @@ def bias_map(features: Features, s: Float2, w: Float2) -> BiasMap:
     if np.abs(at - at[:, :1]).max(initial=0.0) <= SAME * scale:
         return _fixed_map(features, at[:, 0], base, step)
     used = np.argwhere((at != 0).any(axis=(0, 1)))  # (k, 2): W, feature
-    return BiasMap(np.eye(d)[used[:, 1]], used[:, 0], None, used[:, 1], features, base, step)
+    return BiasMap(
+        directions=np.eye(d)[used[:, 1]],
+        of=used[:, 0],
+        fixed=None,
+        column=used[:, 1],
+        features=features,
+        base=base,
+        step=step,
+    )
 
 
 def _fixed_map(features: Features, at: Float3, base: Float1, step: Float1) -> BiasMap:
@@ -142,7 +150,15 @@ def _fixed_map(features: Features, at: Float3, base: Float1, step: Float1) -> Bi
         fixed[a, k] = 1.0
     directions = np.array(rows).reshape(len(rows), at.shape[-1])
     nothing = np.zeros(len(rows), np.int64)
-    return BiasMap(directions, np.array(of, np.int64), fixed, nothing, features, base, step)
+    return BiasMap(
+        directions=directions,
+        of=np.array(of, np.int64),
+        fixed=fixed,
+        column=nothing,
+        features=features,
+        base=base,
+        step=step,
+    )
 
 
 def reward_spread(features: Features, law: FittedLaw, source: Source) -> Float3:

@@ -80,7 +80,9 @@ def play_horizon(
             past=np.empty((runs, horizon, dim)), past_error=np.empty((runs, horizon))
         )
     state = init(dim, ridge, (runs,))
-    action, root = run_kernel(state, x, reward, bound, mask, radius, extra)
+    action, root = run_kernel(
+        state=state, x=x, reward=reward, error=bound, allowed=mask, radius=radius, extra=extra
+    )
     typical = np.sqrt(
         np.diagonal(state.precision, axis1=1, axis2=2) / np.maximum(state.rounds, 1)[:, None]
     )

@@ -60,14 +60,14 @@ class Extra(NamedTuple):
 
 
 NOTHING = Extra(
-    np.zeros((0, 0, 0, 0)),
-    np.zeros((0, 0, 0)),
-    np.zeros((0, 0, 0)),
-    np.zeros((0, 0, 0, 0, 0)),
-    np.zeros((0, 0, 0)),
-    np.zeros((0, 0, 0)),
-    np.zeros((0, 0)),
-    np.zeros((0, 0)),
+    taught=np.zeros((0, 0, 0, 0)),
+    noise=np.zeros((0, 0, 0)),
+    eps=np.zeros((0, 0, 0)),
+    slopes=np.zeros((0, 0, 0, 0, 0)),
+    kappa=np.zeros((0, 0, 0)),
+    past=np.zeros((0, 0, 0)),
+    past_error=np.zeros((0, 0)),
+    spent=np.zeros((0, 0)),
 )
 
 

@@ -155,9 +155,14 @@ def _unpack_state(packed: Packed, policy: Streaming) -> None:
         own = {name: np.array(values[row]) for name, values in opened.items()}
         own["x"].flags.writeable = False
         decision = Decision(
-            int(own["action"]), own["x"], own["mean"], own["width"],
-            float(own["gamma"]), float(own["error"]), key,
-        )  # fmt: skip
+            action=int(own["action"]),
+            x=own["x"],
+            mean=own["mean"],
+            width=own["width"],
+            gamma=float(own["gamma"]),
+            error=float(own["error"]),
+            id=key,
+        )
         policy._open[key] = PendingDecision(decision, own["s"], unit, place)
     room = policy._extra.past.shape[1]
     if room:
@@ -187,9 +192,14 @@ def _sizes(policy: Streaming) -> dict[str, tuple[int, ...]]:
     arms, dim, s_dim = len(policy._arms), len(policy.scorer.names), len(policy.law.schema.s_names)
     one: tuple[int, ...] = ()
     return {
-        "action": one, "x": (dim,), "mean": (arms,), "width": (arms,), "gamma": one, "error": one,
+        "action": one,
+        "x": (dim,),
+        "mean": (arms,),
+        "width": (arms,),
+        "gamma": one,
+        "error": one,
         "s": (s_dim,),
-    }  # fmt: skip
+    }
 
 
 def _inner(scorer: Scorer) -> Imputed:

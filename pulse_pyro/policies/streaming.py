@@ -390,7 +390,15 @@ class Streaming:
         if not scored.dot(scored) <= TOO_LARGE**2 * self._state.ridge:
             check_size(scored, self._state.ridge, "act")
         scored.flags.writeable = False  # what is learned from is what was scored
-        decision = Decision(action, scored, mean[0], width[0], gamma, e, self._issued)
+        decision = Decision(
+            action=action,
+            x=scored,
+            mean=mean[0],
+            width=width[0],
+            gamma=gamma,
+            error=e,
+            id=self._issued,
+        )
         now = past[0] if len(past) == 1 else past[action]
         self._open[self._issued] = PendingDecision(decision, now.now.copy(), str(unit), row)
         self._issued += 1

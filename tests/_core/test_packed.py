@@ -27,9 +27,22 @@ class Many(tuple):
 
 CLASSES = (Box, Pair)
 VALUES = [
-    None, True, 3, 2**80, 0.1, float("inf"), "text", (), (1, (2.0, "x")), [1, [2]], {"a": (1,)},
-    Box((1, 2)), Pair(Box(None), [Box(1)]), Box({"array": 1, "tuple": 2}), {"class": "Box"},
-]  # fmt: skip
+    None,
+    True,
+    3,
+    2**80,
+    0.1,
+    float("inf"),
+    "text",
+    (),
+    (1, (2.0, "x")),
+    [1, [2]],
+    {"a": (1,)},
+    Box((1, 2)),
+    Pair(Box(None), [Box(1)]),
+    Box({"array": 1, "tuple": 2}),
+    {"class": "Box"},
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
