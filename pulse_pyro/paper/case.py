@@ -96,13 +96,13 @@ class Estimates:
         return value_dots(self, ax)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; known is NaN where it is not, and null in a file."""
+        """Plain values; None where nothing is known."""
         rows = [
             {
                 "log": each.log,
                 "policy": each.policy,
                 "estimator": each.estimator,
-                "known": each.known,
+                "known": None if np.isnan(each.known) else each.known,
             }
             | each.value.to_json()
             for each in self.lines
