@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -16,8 +17,8 @@ from numba import njit
 from pulse_pyro._core.arrays import Float1, Float2, positive, whole
 from pulse_pyro._core.errors import SettingError
 
-CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED = range(5)
-WEIGHT, CAP, BIAS, RIDGE, OPTIMISTIC = range(3, 8)  # places in the compiled parameters
+CONSTANT, PAPER, CORRECTED, GIVEN, SAMPLED, SUM = range(6)
+WEIGHT, CAP = 3, 4  # places in the compiled parameters
 
 # fastmath=False is said, not left out: a compiled caller that has it would pass it on, and the last
 # bit of the radius would depend on who was compiled first
@@ -56,8 +57,11 @@ def sqrt_gamma(
     size, sigma, delta = p[0], p[1], p[2]
     if rounds == 0:
         return math.sqrt(ridge) * size  # theta_hat_0 = 0: exact, no noise yet
-    noise_part = sigma * math.sqrt(logdet + 2.0 * math.log(1.0 / delta))
-    return math.sqrt(ridge) * size + noise_part + bias_part(p, sum_e2, sum_tri)
+    grown = logdet + 2.0 * math.log(1.0 / delta)
+    bias = bias_part(p, sum_e2, sum_tri)
+    if kind == SUM:
+        return math.sqrt(ridge) * size + sigma * math.sqrt(grown) + bias
+    return math.sqrt(ridge * size * size + sigma * sigma * grown) + bias
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,7 @@ class Radius:
 
     weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
     seed : of a rule that draws. dim : number of scored features a rule was made for, if it matters.
-    cap : bound on the imputation part that is known beforehand, alpha C. bias_per_arm,
-    ridge_per_arm, optimistic : see :meth:`refined`.
+    cap : bound on the imputation part that is known beforehand, alpha C.
     """
 
     name: str
@@ -77,25 +80,6 @@ class Radius:
     seed: int = 0
     dim: int | None = None
     cap: float = math.inf
-    bias_per_arm: bool = False
-    ridge_per_arm: bool = False
-    optimistic: bool = False
-
-    def refined(
-        self, *, bias_per_arm: bool = True, ridge_per_arm: bool = True, optimistic: bool = False
-    ) -> Radius:
-        """Return the corrected radius with tighter bonuses of each arm; all keep the guarantee.
-
-        bias_per_arm : sum_tau e_tau |x_a' Sigma^{-1} x_tau| instead of B_t ||x_a||_{Sigma^{-1}},
-            never more; costs O(t d) an arm. ridge_per_arm : lambda S ||Sigma^{-1} x_a|| instead of
-            sqrt(lambda) S ||x_a||_{Sigma^{-1}}, never more. optimistic : add e_{t,a} to the index;
-            then only errors of arms that are played cost regret.
-        """
-        if self.kind != CORRECTED:
-            raise SettingError(f"refined: only the corrected radius has refinements, not {self!r}.")
-        return replace(
-            self, bias_per_arm=bias_per_arm, ridge_per_arm=ridge_per_arm, optimistic=optimistic
-        )
 
     @property
     def default_error(self) -> float:
@@ -170,20 +154,16 @@ class Radius:
     @property
     def plain(self) -> bool:
         """Whether the bonus of an arm is sqrt(gamma) times its width, and every round counts 1."""
-        flags = self.bias_per_arm or self.ridge_per_arm or self.optimistic
-        budget = self.weight < math.inf or self.cap < math.inf
-        return self.kind != SAMPLED and not flags and not budget
+        return self.kind != SAMPLED and self.weight == math.inf and self.cap == math.inf
 
     @property
     def array(self) -> Float1:
-        """Parameters as the compiled functions want them, (8,)."""
-        flags = (self.bias_per_arm, self.ridge_per_arm, self.optimistic)
-        own = (*self.params, 0.0, 0.0)[:3]
-        return np.array([*own, self.weight, self.cap, *map(float, flags)])
+        """Parameters as the compiled functions want them, (5,)."""
+        return np.array([*(*self.params, 0.0, 0.0)[:3], self.weight, self.cap])
 
     def __repr__(self) -> str:
-        flags = [n for n in ("bias_per_arm", "ridge_per_arm", "optimistic") if getattr(self, n)]
-        return f"{self.name}({', '.join([*(f'{p:g}' for p in self.params), *flags])})"
+        form = ", form='sum'" if self.kind == SUM else ""
+        return f"{self.name}({', '.join(f'{p:g}' for p in self.params)}{form})"
 
 
 def constant(alpha: float) -> Radius:
@@ -219,10 +199,16 @@ def gamma_paper(*, noise_sd: float, feature_bound: float, delta: float = 0.05) -
     return Radius("paper", PAPER, params)
 
 
-def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
+def corrected(
+    *,
+    sigma: float,
+    delta: float = 0.05,
+    theta_bound: float = 1.0,
+    form: Literal["sharp", "sum"] = "sharp",
+) -> Radius:
     """The radius we stand behind (the corrected theorem).
 
-    sqrt(gamma_t) = sqrt(lambda) S + sigma sqrt(logdet_t + 2 log(1 / delta)) + B_t,
+    sqrt(gamma_t) = sqrt(lambda S^2 + sigma^2 (logdet_t + 2 log(1 / delta))) + B_t,
     B_t = min{ sqrt(sum e^2), sum e u / sqrt(1 + u^2) },   gamma_0 = lambda S^2.
 
     Parameters
@@ -231,6 +217,9 @@ def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) ->
         sqrt(noise variance + variance of theta' Phi given S); see :func:`noise_scale`.
     delta : the ball may miss theta* with probability delta, plus that of the error bounds e.
     theta_bound : S >= ||theta*||.
+    form : "sharp", the root of the sum; "sum" is the textbook sum of roots, sqrt(lambda) S + sigma
+        sqrt(logdet + 2 log(1 / delta)), never smaller. A guarded policy sharpens it further by what
+        was learned of theta*, see ``policies.ball``.
 
     Holds for all t at once. Rewards may be late or lost if whether and when they arrive does not
     depend on their value; if low rewards are reported later, or less often, it fails. Nor can it
@@ -243,15 +232,17 @@ def corrected(*, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) ->
     >>> radius
     corrected(2, 0.5, 0.05)
     >>> radius.split(np.eye(2), error=np.array([0.1, 0.1])).round(1)  # ridge, noise, imputation
-    array([[2. , 1.3, 0.1],
-           [2. , 1.4, 0.1]])
+    array([[2. , 0.4, 0.1],
+           [2. , 0.4, 0.1]])
     """
     params = (
         positive(theta_bound, "corrected: theta_bound"),
         positive(sigma, "corrected: sigma", zero=True),
         _level(delta, "corrected"),
     )
-    return Radius("corrected", CORRECTED, params)
+    if form not in ("sharp", "sum"):
+        raise SettingError(f"corrected: form must be 'sharp' or 'sum', but got {form!r}.")
+    return Radius("corrected", CORRECTED if form == "sharp" else SUM, params)
 
 
 def thompson(scale: float = 1.0, *, seed: int = 0) -> Radius:
@@ -268,6 +259,67 @@ def thompson(scale: float = 1.0, *, seed: int = 0) -> Radius:
     """
     number = whole(seed, "thompson: seed", 0)
     return Radius("thompson", SAMPLED, (positive(scale, "thompson: scale"),), seed=number)
+
+
+# Robust PULSE-UCB: rounds that stand out count less, so that no single bad imputation hurts much.
+#
+# Confidence-weighted ridge regression (CW-OFUL) on the expected features. With u the width of the
+# round's features under Sigma BEFORE the update,
+#
+#     w = min{1, alpha / u},   Sigma += w x x',   b += w r x,
+#     sqrt(gamma_t) = sqrt(lambda S^2 + sigma^2 (logdet_t + 2 log(1/delta))) + B_t,
+#     B_t = min{ sqrt(sum w e^2),  sum e w u / sqrt(1 + w u^2),  alpha C },   C >= sum_t e_t.
+#
+# Weights are an ordinary round with x, r and e scaled by sqrt(w), so the one core plays it. It
+# pays only if errors are concentrated on few rounds (fewer than about 1/d of them); where they are
+# spread evenly the plain corrected radius is better.
+
+
+def robust(
+    *,
+    sigma: float,
+    budget: float,
+    dim: int,
+    delta: float = 0.05,
+    theta_bound: float = 1.0,
+    alpha: float | None = None,
+) -> Radius:
+    """Return the rule of robust PULSE-UCB.
+
+    Parameters
+    ----------
+    sigma, delta, theta_bound : as in :func:`corrected`.
+    budget : C >= sum of |theta*'(phibar - phihat)| over all rounds that will be learned from, see
+        ``Calibration.budget``. Nothing checks it. Large budgets make every round count little: from
+        about sigma sqrt(d T) on it hardly learns, and ``corrected`` is the better rule.
+    dim : d, number of scored features. alpha : weight scale, sigma sqrt(d) / C by default.
+
+    With e_t handed to the policy (``errors=``, ``error=``) for every round that was learned from,
+    B_t is the smallest of the three bounds above; once a round has none, it is alpha C.
+
+    The paper's own form uses alpha = sqrt(d) / C without the noise scale and sum sqrt(D) with a
+    factor missing; see :func:`robust_paper`.
+    """
+    total = positive(budget, "robust: budget")
+    d = whole(dim, "robust: dim", 1)
+    scale = positive(sigma, "robust: sigma")
+    plain = corrected(sigma=scale, delta=delta, theta_bound=theta_bound)
+    weight = positive(scale * math.sqrt(d) / total if alpha is None else alpha, "robust: alpha")
+    return replace(plain, name="robust", weight=weight, cap=weight * total, dim=d)
+
+
+def robust_paper(
+    *, noise_sd: float, feature_bound: float, budget: float, dim: int, delta: float = 0.05
+) -> Radius:
+    """The robust radius as printed: gamma_t = gamma^(0)_t + 3 (alpha C)^2, alpha = sqrt(d) / C.
+
+    gamma^(0) is :func:`gamma_paper` without errors. Kept to reproduce; its proof has gaps.
+    """
+    total = positive(budget, "robust_paper: budget")
+    d = whole(dim, "robust_paper: dim", 1)
+    weight = math.sqrt(d) / total
+    plain = gamma_paper(noise_sd=noise_sd, feature_bound=feature_bound, delta=delta)
+    return replace(plain, name="robust_paper", weight=weight, cap=weight * total, dim=d)
 
 
 def noise_scale(

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.policies.linear import decide, init, update
-from pulse_pyro.radius import constant, corrected, gamma_paper, noise_scale
+from pulse_pyro.radius import bias_part, constant, corrected, gamma_paper, noise_scale
 
 GOLDEN = {"dim": 4, "ridge": 1.0, "rounds": 1000, "logdet": 27.6350191173}
 SEED, DIM, ROUNDS = st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 25)
@@ -42,23 +42,26 @@ def test_the_paper_radius_has_its_worked_value(sum_d, gamma):
     assert radius.at(**GOLDEN, sum_e2=4.0 * sum_d) ** 2 == pytest.approx(gamma, abs=1e-9)
 
 
+# L = logdet + 2 log 20 = 33.6264836644: 1 + sigma sqrt(L), and sqrt(1 + sigma^2 L)
 @pytest.mark.parametrize(
-    ("sigma", "sums", "value"),
+    ("sigma", "sums", "added", "sharp"),
     [
-        (1.0, (0.0, 0.0), 6.7988346816),
-        (noise_scale(reward_sd=0.05, context_sd=1.0), (0.0, 0.0), 6.8060787003),
-        (1.0, (4.0, 9.0), 8.7988346816),
-        (1.0, (9.0, 2.0), 8.7988346816),
+        (1.0, (0.0, 0.0), 6.7988346816, 5.8844272163),
+        (noise_scale(reward_sd=0.05, context_sd=1.0), (0.0, 0.0), 6.8060787003, 5.8915659950),
+        (1.0, (4.0, 9.0), 8.7988346816, 7.8844272163),
+        (1.0, (9.0, 2.0), 8.7988346816, 7.8844272163),
     ],
 )
-def test_the_corrected_radius_has_its_worked_value(sigma, sums, value):
-    radius = corrected(sigma=sigma, delta=0.05, theta_bound=1.0)
-    found = radius.at(**GOLDEN, sum_e2=sums[0], sum_tri=sums[1])
-    assert found == pytest.approx(value, abs=1e-9)
+def test_the_corrected_radius_has_its_worked_value(sigma, sums, added, sharp):
+    at = GOLDEN | {"sum_e2": sums[0], "sum_tri": sums[1]}
+    assert corrected(sigma=sigma).at(**at) == pytest.approx(sharp, abs=1e-9)
+    assert corrected(sigma=sigma, form="sharp") == corrected(sigma=sigma)
+    assert corrected(sigma=sigma, form="sum").at(**at) == pytest.approx(added, abs=1e-9)
 
 
-def test_before_any_reward_the_corrected_ball_is_exact():
-    radius = corrected(sigma=3.0, theta_bound=2.0)
+@pytest.mark.parametrize("form", ["sharp", "sum"])
+def test_before_any_reward_the_corrected_ball_is_exact(form):
+    radius = corrected(sigma=3.0, theta_bound=2.0, form=form)
     assert radius.at(dim=3, ridge=9.0, rounds=0, logdet=0.0) == 6.0
 
 
@@ -96,6 +99,18 @@ def test_the_running_triangle_sum_bounds_the_exact_one(seed, dim, rounds, ridge)
 
 @PROPERTY
 @given(SEED, DIM, ROUNDS, RIDGE)
+def test_no_arm_is_moved_by_more_than_the_bias_times_its_width(seed, dim, rounds, ridge):
+    """B_t ||x_a|| bounds the sum over the past, what errors can do to the estimate of an arm."""
+    x, e, rng = rows(seed, dim, rounds)
+    bias = bias_part(corrected(sigma=1.0).array, *learned(x, e, ridge).sums[2:4])
+    sigma = ridge * np.eye(dim) + x.T @ x
+    for arm in rng.standard_normal((4, dim)):
+        moved = e @ np.abs(x @ np.linalg.solve(sigma, arm))
+        assert moved <= bias * norm(arm, sigma) * (1 + 1e-9)
+
+
+@PROPERTY
+@given(SEED, DIM, ROUNDS, RIDGE)
 def test_the_running_sums_are_what_they_are_called(seed, dim, rounds, ridge):
     x, e, _ = rows(seed, dim, rounds)
     state = learned(x, e, ridge)
@@ -112,27 +127,33 @@ def test_without_errors_the_corrected_radius_is_that_of_oful(seed, dim, rounds, 
     logdet = learned(x, np.zeros(rounds), ridge).logdet
     det = math.exp(logdet / 2)
     oful = 0.7 * math.sqrt(2 * math.log(det / delta)) + math.sqrt(ridge) * 1.5
-    radius = corrected(sigma=0.7, delta=delta, theta_bound=1.5)
-    found = radius.at(dim=dim, ridge=ridge, rounds=rounds, logdet=logdet)
-    assert found == pytest.approx(oful, rel=1e-9)
+    at = {"dim": dim, "ridge": ridge, "rounds": rounds, "logdet": logdet}
+    added = corrected(sigma=0.7, delta=delta, theta_bound=1.5, form="sum").at(**at)
+    assert added == pytest.approx(oful, rel=1e-9)
+    root = math.sqrt(ridge * 1.5**2 + 0.7**2 * 2 * math.log(det / delta))
+    sharp = corrected(sigma=0.7, delta=delta, theta_bound=1.5).at(**at)
+    assert sharp == pytest.approx(root, rel=1e-9)
+    assert added / math.sqrt(2) * (1 - 1e-12) <= sharp <= added * (1 + 1e-12)
 
 
 @PROPERTY
 @given(SEED, st.integers(2, 6), ROUNDS, RIDGE, st.floats(0, 3), st.floats(1e-3, 0.5))
-def test_the_paper_radius_contains_the_corrected_one(seed, dim, rounds, ridge, noise, delta):
+def test_the_paper_radius_contains_the_corrected_ones(seed, dim, rounds, ridge, noise, delta):
     x, e, _ = rows(seed, dim, rounds)
     sums = learned(x, e, ridge).sums
     at = {"dim": dim, "ridge": ridge, "rounds": rounds, "logdet": sums[1], "sum_e2": sums[2]}
     wide = gamma_paper(noise_sd=noise, delta=delta, feature_bound=2.0).at(**at)
-    tight = corrected(sigma=noise + 2, delta=delta).at(**at, sum_tri=np.inf)
-    assert wide >= tight
+    for form in ("sharp", "sum"):
+        tight = corrected(sigma=noise + 2, delta=delta, form=form)
+        assert wide >= tight.at(**at, sum_tri=np.inf)
 
 
 @PROPERTY
 @given(SEED, DIM, ROUNDS)
 def test_radii_never_shrink(seed, dim, rounds):
     x, e, _ = rows(seed, dim, rounds)
-    for radius in (corrected(sigma=1.0), gamma_paper(noise_sd=0.1, feature_bound=1.0)):
+    both = (corrected(sigma=1.0, form=form) for form in ("sharp", "sum"))
+    for radius in (*both, gamma_paper(noise_sd=0.1, feature_bound=1.0)):
         path = []
         for t in range(rounds + 1):
             _, logdet, e2, tri, _ = learned(x[:t], e[:t], 1.0).sums
@@ -160,6 +181,7 @@ BAD = {
     "corrected: theta_bound": lambda: corrected(sigma=1.0, theta_bound=0.0),
     "corrected: delta must lie between 0 and 1, but got 1.5": lambda: corrected(sigma=1, delta=1.5),
     "corrected: delta": lambda: corrected(sigma=1.0, delta=math.nan),
+    "corrected: form": lambda: corrected(sigma=1.0, form="wide"),
     "high - low": lambda: noise_scale(low=1.0, high=-1.0),
     "give both low and high": lambda: noise_scale(low=0.0),
     "noise_scale: reward_sd": lambda: noise_scale(reward_sd=-1.0),

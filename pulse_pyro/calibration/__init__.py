@@ -5,7 +5,7 @@ from pulse_pyro._core.namespace import lazy_names
 _HOMES = {
     "calibration": "Calibration",
     "uniform": "calibrate calibrate_all",
-    "online": "Sensitivity sensitivity CalibratedErrors SensitiveErrors",
+    "online": "CalibratedErrors",
     "crossfit": "CrossFit calibrate_crossfit",
     "coverage": "CoverageStudy calibration_study",
     "reference_values": "references kl_error gaussian_kl gaussian_tv parametric_rate holder_rate",

@@ -1,15 +1,15 @@
-"""Calibrated errors for one decision at a time, and how errors of E[W] reach the features."""
+"""Calibrated errors for one decision at a time."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, positive
+from pulse_pyro._core.arrays import Float1, Float2, positive
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw, Follower, is_exact
@@ -17,21 +17,7 @@ from pulse_pyro.calibration.calibration import POLICY_DRAWS, Calibration, Part, 
 from pulse_pyro.calibration.targets import MissingTargets
 from pulse_pyro.features import Features
 from pulse_pyro.laws.filtering import Filtered
-from pulse_pyro.radius import CORRECTED, Radius
-
-# Errors of E[W], and apart from them how they reach the features.
-
-
-class Sensitivity(NamedTuple):
-    """Errors of E[W] and how they reach the features, for e_{t,a} that learns what W is worth.
-
-    eps : (run, time, q) >= |mu_t - mu^_t|_i. slopes : (run or 1, time or 1, action, q, d), the
-    columns M_a of Phi = c_a(s) + M_a(s) w. Where they are the same in all contexts (lengths 1),
-    what has been learned about theta*' M_a is never lost again.
-    """
-
-    eps: Float3
-    slopes: Float
+from pulse_pyro.radius import CORRECTED, SUM, Radius
 
 
 def single_part(calibration: Calibration, where: str) -> tuple[Part, MissingTargets]:
@@ -44,28 +30,6 @@ def single_part(calibration: Calibration, where: str) -> tuple[Part, MissingTarg
     return part, part.targets
 
 
-def sensitivity(calibration: Calibration, s: Float3) -> Sensitivity:
-    """Return the calibrated errors of E[W] and the slopes of Phi at contexts s.
-
-    s : (batch, time, s_dim), as in ``Calibration.error_at``; every context must be complete, so
-    drop the rows that only fill lags from eps and, where they vary, from the slopes afterwards.
-    Hand the result to ``play_horizon`` or an Agent as its error, with the corrected radius.
-    """
-    part, targets = single_part(calibration, "sensitivity")
-    contexts = np.asarray(s, np.float64)
-    eps = part.budget(contexts).total.reshape(*contexts.shape[:2], -1)
-    actions = range(targets.features.actions)
-    found = targets.slopes(contexts.reshape(-1, contexts.shape[-1]), actions)
-    known = found[:, np.isfinite(found).all((0, 2, 3))]
-    if known.shape[1] and np.allclose(known, known[:, :1], rtol=1e-9, atol=0.0):
-        return Sensitivity(eps, known[None, None, :, 0])
-    moved = np.moveaxis(found, 0, 1)
-    return Sensitivity(eps, moved.reshape(*contexts.shape[:2], *moved.shape[1:]))
-
-
-# Calibrated errors for one decision at a time.
-
-
 class OnlineErrors(Protocol):
     """Where a policy gets e_{t,a} from."""
 
@@ -73,8 +37,8 @@ class OnlineErrors(Protocol):
     def calibration(self) -> Calibration:
         """What it rests on."""
 
-    def at(self, past: list[Follower]) -> Float1 | Sensitivity:
-        """Return e_{t,a}, (K,), or a Sensitivity of one round, for one follower or one per arm."""
+    def at(self, past: list[Follower]) -> Float1:
+        """Return e_{t,a}, (K,), for one follower or one per arm."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,26 +89,6 @@ class CalibratedErrors:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class SensitiveErrors:
-    """e_{t,a} = sum_i kappa_i eps_i with kappa learned from rewards; see ``Sensitivity``.
-
-    For the corrected radius and Phi affine in w. Tighter than CalibratedErrors once rewards have
-    shown that W matters less than theta_bound allows.
-    """
-
-    calibration: Calibration
-
-    def at(self, past: list[Follower]) -> Sensitivity:
-        """Return eps (1, 1, q) and slopes (1, 1, K, q, d)."""
-        if len(past) != 1:
-            raise SettingError("SensitiveErrors: contexts per arm have one error each, not one.")
-        _, targets = single_part(self.calibration, "SensitiveErrors")
-        eps = missing_error(self.calibration, past[0])
-        found = targets.slopes(past[0].now[None], range(targets.features.actions))
-        return Sensitivity(eps[None, None], found[None, None, :, 0])
-
-
 def missing_error(calibration: Calibration, follower: Follower) -> Float1:
     """Return eps = r(x_t) + |m(x_t) - E_p^[W_t]|, (q,): the bound on E[W]'s error now."""
     part, targets = single_part(calibration, "calibrated errors")
@@ -163,9 +107,9 @@ def check_errors(
 
     size : Monte Carlo draws a round of the policy. grows : whether its law will be refitted.
     """
-    if not isinstance(errors, CalibratedErrors | SensitiveErrors):
+    if not isinstance(errors, CalibratedErrors):
         raise SettingError(
-            f"errors must be CalibratedErrors or SensitiveErrors, but got {type(errors).__name__}; "
+            f"errors must be CalibratedErrors, but got {type(errors).__name__}; "
             "wrap a calibration: CalibratedErrors(calibration)."
         )
     about = errors.calibration
@@ -206,7 +150,7 @@ def warn_if_failed(calibration: Calibration) -> None:
 def check_size_of_theta(errors: OnlineErrors, radius: Radius) -> None:
     """Refuse errors for a smaller S than the radius is made for: one of the two is wrong."""
     own = errors.theta_bound if isinstance(errors, CalibratedErrors) else np.inf
-    if radius.kind == CORRECTED and own < radius.params[0] * (1.0 - 1e-12):
+    if radius.kind in (CORRECTED, SUM) and own < radius.params[0] * (1.0 - 1e-12):
         raise SettingError(
             f"the radius allows ||theta*|| up to {radius.params[0]:g}, the errors only up to "
             f"{own:g}; give CalibratedErrors the same theta_bound."

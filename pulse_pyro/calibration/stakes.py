@@ -35,7 +35,7 @@ class Stakes:
     mean square over rounds of the imputation error e_t = max_a e_{t,a}, equations (8)-(11) give
 
         regret(e) <= 2 sqrt(2 L T) max(1, g + sqrt(T) e) + 2 T e,
-        g = sqrt(lambda) S + sigma sqrt(L + 2 log(1 / delta)),
+        g = sqrt(lambda S^2 + sigma^2 (L + 2 log(1 / delta))),
 
     since B_T <= sqrt(sum e_t^2) = sqrt(T) e, and sum_t (e_{t,A'_t} + e_{t,A_t}) <= 2 T e.
     The statistical part is regret(0), the imputation part regret(e) - regret(0).

@@ -14,7 +14,6 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.base import FittedLaw, Summary, UnfittedLaw
 from pulse_pyro.calibration.calibration import reward_bound
-from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.data.history import History, Source
 from pulse_pyro.envs.simulation import PUBLISHED, Agent
 from pulse_pyro.envs.world import Contexts, World
@@ -39,14 +38,13 @@ def pulse(
     *,
     name: str = "pulse",
     radius: Radius = PUBLISHED,
-    error: Float3 | Sensitivity | None = None,
+    error: Float3 | None = None,
     size: int = 256,
     seed: int = 0,
 ) -> Agent:
     """PULSE-UCB with one law for all runs, or one per run (each with its own archive).
 
-    error : e_{t,a} of the scored rounds, (run, time, action), from ``Calibration.reward_error``,
-    or their ``sensitivity``.
+    error : e_{t,a} of the scored rounds, (run, time, action), from ``Calibration.reward_error``.
     """
     if not isinstance(law, Sequence):
         found = expected_features(

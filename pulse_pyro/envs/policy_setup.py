@@ -47,7 +47,7 @@ def make_pulse(setup: PolicySetup) -> Agent:
 
 
 def make_pulse_calibrated(setup: PolicySetup) -> Agent:
-    """PULSE-UCB with the corrected radius, refined, and the errors of the calibration."""
+    """PULSE-UCB with the corrected radius and the errors of the calibration."""
     world, stakes, bound = setup.world, setup.stakes, setup.stakes.theta_bound
     radius = setup.calibration.radius(sigma=stakes.sigma, delta=stakes.delta, theta_bound=bound)
     error = setup.calibration.reward_error(world.s, theta_bound=bound)
@@ -55,7 +55,7 @@ def make_pulse_calibrated(setup: PolicySetup) -> Agent:
         world,
         setup.law,
         name="pulse_calibrated",
-        radius=radius.refined(),
+        radius=radius,
         error=error[:, world.lead :],
         seed=setup.seed,
     )

@@ -13,7 +13,6 @@ from pulse_pyro._core.arrays import Array, Bool, Float1, Float2, Float3, Float4,
 from pulse_pyro._core.errors import DataError, FeatureError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import picture
-from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.data.history import History
 from pulse_pyro.envs.simulation import Agent
 from pulse_pyro.features import Features
@@ -338,7 +337,7 @@ def clustered_se(values: Float1, cluster: Int) -> float:
 
 
 def _actions(agent: Agent, reward: Float2, order: Int) -> Int:
-    if isinstance(agent.error, Sensitivity) or agent.taught is not None:
+    if agent.taught is not None:
         raise SettingError(f"replay: agent {agent.name!r} must have plain errors and features.")
     error = None if agent.error is None else in_line(agent.error, order)[None]
     x = in_line(agent.x, order)[None]

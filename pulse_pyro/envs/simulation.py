@@ -12,7 +12,6 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import FeatureError, SettingError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro.base import picture
-from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.envs.world import World
 from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.radius import Radius, constant
@@ -28,15 +27,15 @@ PUBLISHED = constant(2.0)  # what every published synthetic run used
 class Agent:
     """The linear core on given features.
 
-    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d, or a
-    Sensitivity. taught : features learned from, if not those scored; see :func:`play_horizon`.
+    x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d.
+    taught : features learned from, if not those scored; see :func:`play_horizon`.
     """
 
     name: str
     x: Float4
     radius: Radius = PUBLISHED
     ridge: float = 1.0
-    error: Float3 | Sensitivity | None = None
+    error: Float3 | None = None
     taught: Float4 | None = None
 
 

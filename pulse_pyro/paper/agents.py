@@ -21,8 +21,7 @@ from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, cond_oracle
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import slopes
 from pulse_pyro.paper.setting import Agents, Ready
-from pulse_pyro.policies.robust_ucb import robust
-from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale, thompson
+from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale, robust, thompson
 
 # What the published scripts did and the paper does not say, to see if its figures come out.
 
@@ -173,7 +172,7 @@ def _calibrated(ready: Ready, law: str, agent_of_law: Agent, scale: Scales) -> l
         ]
     )
     budget = max(each.budget(rounds=rounds, theta_bound=size) for each in calibrated)
-    safe = corrected(sigma=sigma, theta_bound=size).refined()
+    safe = corrected(sigma=sigma, theta_bound=size)
     careful = robust(sigma=sigma, theta_bound=size, budget=budget, dim=dim)
     return [
         replace(agent_of_law, name="pulse_calibrated", radius=safe, ridge=scale.ridge, error=error),

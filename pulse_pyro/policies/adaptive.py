@@ -27,7 +27,7 @@ from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.policies.imputed import PROBES, Imputed, Scorer
 from pulse_pyro.policies.streaming import Streaming
 from pulse_pyro.policies.unsure_directions import Directions, directions
-from pulse_pyro.radius import CORRECTED, Radius
+from pulse_pyro.radius import CORRECTED, SUM, Radius
 
 DRAWS = 256  # a round, for laws whose E[W] has no closed form
 
@@ -71,7 +71,7 @@ def theta_size(radius: Radius, theta_bound: float | None, where: str) -> float:
     """Return S >= ||theta*||: the one given, else that of the corrected radius, else 1."""
     if theta_bound is not None:
         return positive(theta_bound, f"{where}: theta_bound")
-    return radius.params[0] if getattr(radius, "kind", -1) == CORRECTED else 1.0
+    return radius.params[0] if getattr(radius, "kind", -1) in (CORRECTED, SUM) else 1.0
 
 
 def find_directions(

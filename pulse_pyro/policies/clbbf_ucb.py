@@ -38,7 +38,7 @@ from pulse_pyro.policies.moments import (
     running,
     tally,
 )
-from pulse_pyro.radius import CONSTANT, CORRECTED, PAPER, Radius
+from pulse_pyro.radius import CONSTANT, CORRECTED, PAPER, SUM, Radius
 
 # What CLBBF sees of a context: vectors and masks in which W, and all it enters, is hidden.
 
@@ -157,7 +157,7 @@ class Exploration:
             positive(self.radius, "Exploration: radius", zero=True)
             return
         plain = Radius(self.radius.name, self.radius.kind, self.radius.params)
-        if self.radius != plain or plain.kind not in (CONSTANT, PAPER, CORRECTED):
+        if self.radius != plain or plain.kind not in (CONSTANT, PAPER, CORRECTED, SUM):
             raise SettingError(
                 f"Exploration: {self.radius!r} does not fit CLBBF, which rebuilds what it learned; "
                 "use a number, constant(), gamma_paper() or corrected()."

@@ -7,11 +7,10 @@ import numpy as np
 from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import FeatureError, RewardError, SettingError
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.calibration.online import Sensitivity
 from pulse_pyro.policies import kernels
 from pulse_pyro.policies.kernels import NOTHING, Extra
 from pulse_pyro.policies.linear import NO_ERROR, NO_MASK, State, check_size, init, run_kernel
-from pulse_pyro.radius import CORRECTED, GIVEN, SAMPLED, Radius, check_dim
+from pulse_pyro.radius import GIVEN, SAMPLED, Radius, check_dim
 
 
 def play_horizon(
@@ -20,7 +19,7 @@ def play_horizon(
     radius: Radius,
     *,
     ridge: float = 1.0,
-    error: Float | Sensitivity | None = None,
+    error: Float | None = None,
     allowed: Bool | None = None,
     taught: Float | None = None,
 ) -> tuple[Int, Float2, State]:
@@ -31,9 +30,8 @@ def play_horizon(
     x : (run, time, action, d) scored features.
     reward : (run, time, action) the reward each arm would pay; NaN = the reward is lost.
     radius, ridge : as in :func:`decide` and :func:`init`.
-    error : e_{t,a}, (run, time, action) or length 1 along run or time; or a Sensitivity. By default
-        0; a rule with a budget (``robust``) takes it for not known, and infinity for a round of
-        which it is not.
+    error : e_{t,a}, (run, time, action) or length 1 along run or time. By default 0; a rule with a
+        budget (``robust``) takes it for not known, and infinity for a round of which it is not.
     allowed : (run, time, action), or length 1 along run or time.
     taught : (run, time, action, d) features learned from if not those scored, e.g. of the full
         context where W is revealed after the action; NaN rows fall back to x. Their error is 0.
@@ -48,10 +46,7 @@ def play_horizon(
         raise RewardError("play_horizon: a reward is infinite; use NaN for a reward that is lost.")
     runs, horizon, arms, dim = x.shape
     check_dim(radius, dim)
-    sensitive = isinstance(error, Sensitivity)
-    bound = NO_ERROR
-    if error is not None and not isinstance(error, Sensitivity):
-        bound = np.array(error, dtype=np.float64, order="C")
+    bound = NO_ERROR if error is None else np.array(error, dtype=np.float64, order="C")
     mask = NO_MASK if allowed is None else np.ascontiguousarray(allowed, dtype=np.bool_)
     for name, array in (("error", bound), ("allowed", mask)):
         fits = array.ndim == 3 and array.shape[2] == arms
@@ -64,21 +59,11 @@ def play_horizon(
     if not (bound >= 0).all() or (np.isinf(bound).any() and radius.default_error == 0.0):
         raise SettingError("play_horizon: error must be finite and >= 0.")
     extra = NOTHING
-    if isinstance(error, Sensitivity):
-        extra = _sensitive(extra, error, x.shape, radius)
     if taught is not None:
-        if sensitive or radius.optimistic:
-            raise SettingError(
-                "play_horizon: errors are 0 where W is revealed, so taught goes with plain errors."
-            )
         extra, bound = _taught(extra, x, taught, bound, radius)
     if radius.kind == SAMPLED:
         noise = stream(radius.seed, "thompson").standard_normal((runs, horizon, dim))
         extra = extra._replace(noise=noise)
-    if radius.bias_per_arm:
-        extra = extra._replace(
-            past=np.empty((runs, horizon, dim)), past_error=np.empty((runs, horizon))
-        )
     state = init(dim, ridge, (runs,))
     action, root = run_kernel(
         state=state, x=x, reward=reward, error=bound, allowed=mask, radius=radius, extra=extra
@@ -129,29 +114,6 @@ def _rounds(x: Float, reward: Float) -> tuple[Float4, Float3]:
             f"{x.shape} and {reward.shape}."
         )
     return x, reward
-
-
-def _sensitive(extra: Extra, error: Sensitivity, shape: tuple[int, ...], radius: Radius) -> Extra:
-    runs, horizon, arms, dim = shape
-    eps = np.array(error.eps, np.float64, order="C")
-    slopes = np.array(error.slopes, np.float64, order="C")
-    fits = eps.ndim == 3 and eps.shape[:2] == (runs, horizon) and slopes.ndim == 5
-    if not fits or slopes.shape[2:] != (arms, eps.shape[2], dim):
-        raise SettingError(
-            f"play_horizon: a Sensitivity must have eps (run, time, q) and slopes (run or 1, time "
-            f"or 1, action, q, d) for {shape}, but got {eps.shape} and {slopes.shape}."
-        )
-    if slopes.shape[0] not in (1, runs) or slopes.shape[1] not in (1, horizon):
-        raise SettingError(
-            f"play_horizon: slopes must be shared or given for each of {runs} runs and {horizon} "
-            f"rounds, but their shape is {slopes.shape}."
-        )
-    if not (np.isfinite(eps).all() and np.isfinite(slopes).all() and (eps >= 0).all()):
-        raise SettingError("play_horizon: eps and slopes must be finite, and eps >= 0.")
-    if radius.kind != CORRECTED:
-        raise SettingError(f"play_horizon: a Sensitivity needs the corrected radius, not {radius}.")
-    kappa = np.full((runs, arms, eps.shape[2]), np.inf)
-    return extra._replace(eps=eps, slopes=slopes, kappa=kappa)
 
 
 def _taught(

@@ -80,8 +80,7 @@ class Decision(NamedTuple):
     none. id : issued by a policy, -1 outside one.
     weight : of a robust rule: the round will count min(1, weight / u).
 
-    The arm with the largest mean + sqrt(gamma) width was chosen, unless the rule is refined (its
-    bonuses are each arm's own, and smaller) or draws theta.
+    The arm with the largest mean + sqrt(gamma) width was chosen, unless the rule draws theta.
     """
 
     action: Int | int
@@ -125,10 +124,9 @@ def decide(
     allowed : (K,) or (runs, K) arms that may be played; all by default.
 
     Raises FeatureError if an allowed arm's features are not finite: nothing is changed. Rules that
-    need more than this state (posterior sampling, the bias of each arm) are for play_horizon and
-    the streaming policies.
+    need more than this state (posterior sampling) are for play_horizon and the streaming policies.
     """
-    if radius.kind == SAMPLED or radius.bias_per_arm:
+    if radius.kind == SAMPLED:
         raise SettingError(f"decide: {radius!r} needs more than a State; use play_horizon.")
     x = np.ascontiguousarray(x, dtype=np.float64)
     single = state.b.ndim == 1

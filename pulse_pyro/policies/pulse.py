@@ -26,15 +26,15 @@ class PulseUCB(Streaming):
     ridge : lambda > 0.
     size : Monte Carlo draws a round, used only if Phi is not affine in w.
     seed : of those draws.
-    errors : source of e_{t,a}, CalibratedErrors(...) or SensitiveErrors(...); by default what
-        ``act`` is told, else 0, or all of its budget where the radius has one (``robust``).
+    errors : source of e_{t,a}, CalibratedErrors(...); by default what ``act`` is told, else 0, or
+        all of its budget where the radius has one (``robust``).
     archive : GrowingArchive(history, law, every=n): W handed to ``learn`` after the fact joins the
         archive, and the law is refitted every n of them. Calibrated errors stay valid for the
         refitted law where Phi is affine in w: the band speaks of the truth, not of the law.
 
     A law that conditions on unseen inputs (``law.conditions``) plays from a unit's first row on;
     others refuse rounds until their lags are filled: use ``observe`` to warm up. Errors of arms
-    that are not played do not enter the choice, unless the radius is optimistic.
+    that are not played do not enter the choice.
 
     The regret guarantee is against the best policy that sees only S; no policy can recover what
     the missing W would have told.

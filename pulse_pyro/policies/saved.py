@@ -13,7 +13,6 @@ from pulse_pyro.base import FittedLaw
 from pulse_pyro.calibration.online import (
     CalibratedErrors,
     OnlineErrors,
-    SensitiveErrors,
     warn_if_failed,
 )
 from pulse_pyro.calibration.saved import (
@@ -35,7 +34,7 @@ from pulse_pyro.radius import SAMPLED, Radius
 
 POLICIES: dict[str, type[Streaming]] = {"PulseUCB": PulseUCB, "AdaptivePulseUCB": AdaptivePulseUCB}
 DIRECTIONS = (LinearDirections, DrawDirections)
-ERRORS = (CalibratedErrors, SensitiveErrors)
+ERRORS = (CalibratedErrors,)
 STATE = ("precision", "inverse", "b", "theta", "sums")
 
 
@@ -121,12 +120,10 @@ def _unpack_errors(
 
 def _pack_state(policy: Streaming) -> Packed:
     arrays: dict[str, Array] = dict(zip(STATE, policy._state[:5], strict=True))
-    opened, extra, learned = policy._open.values(), policy._extra, int(policy._state.sums[0, 0])
+    opened = policy._open.values()
     for name, size in _sizes(policy).items():
         values = [one.s if name == "s" else getattr(one.decision, name) for one in opened]
         arrays[f"open.{name}"] = np.array(values, np.float64).reshape(len(opened), *size)
-    arrays["past"], arrays["past_error"] = extra.past[:, :learned], extra.past_error[:, :learned]
-    arrays["kappa"], arrays["slopes"] = policy._kappa, policy._slopes
     for i, past in enumerate(policy._pasts.units.values()):
         for k, follower in enumerate(past):
             for name, value in follower.state().items():
@@ -164,14 +161,6 @@ def _unpack_state(packed: Packed, policy: Streaming) -> None:
             id=key,
         )
         policy._open[key] = PendingDecision(decision, own["s"], unit, place)
-    room = policy._extra.past.shape[1]
-    if room:
-        learned, dim = int(policy._state.sums[0, 0]), policy._extra.past.shape[2]
-        past, error = np.empty((1, max(room, learned), dim)), np.empty((1, max(room, learned)))
-        past[:, :learned] = packed.shaped("past", 1, learned, dim)
-        error[:, :learned] = packed.shaped("past_error", 1, learned)
-        policy._extra = policy._extra._replace(past=past, past_error=error)
-    policy._kappa, policy._slopes = packed.arrays["kappa"], packed.arrays["slopes"]
     for i, (unit, followers) in enumerate(saved["units"]):
         policy._pasts.units[unit] = [policy.law.follow() for _ in range(followers)]
         for k, follower in enumerate(policy._pasts.units[unit]):

@@ -13,7 +13,7 @@ from pulse_pyro._core.arrays import Bool, Float, Float1, Float2
 from pulse_pyro._core.errors import DataError, FeatureError, PulseError, RewardError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw, Follower, Schema, as_numbers
-from pulse_pyro.calibration.online import OnlineErrors, SensitiveErrors, Sensitivity, check_refit
+from pulse_pyro.calibration.online import OnlineErrors, check_refit
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies import kernels
@@ -29,7 +29,7 @@ from pulse_pyro.policies.linear import (
     check_size,
     init,
 )
-from pulse_pyro.radius import CORRECTED, SAMPLED, WEIGHT, Radius, check_dim
+from pulse_pyro.radius import SAMPLED, WEIGHT, Radius, check_dim
 
 # What callers hand to a streaming policy, checked, each refusal in a sentence.
 
@@ -266,8 +266,6 @@ class Streaming:
                 f"{type(self).__name__}: radius must be a Radius, but got {type(radius).__name__}; "
                 "constant(2.0), corrected(...), robust(...) or thompson(...)."
             )
-        if isinstance(errors, SensitiveErrors) and radius.kind != CORRECTED:
-            raise SettingError(f"SensitiveErrors need the corrected radius, not {radius!r}.")
         self.scorer, self.radius, self.errors, self.archive = scorer, radius, errors, archive
         arms, dim = scorer.features.actions, len(scorer.names)
         check_dim(radius, dim)
@@ -286,13 +284,8 @@ class Streaming:
         self._reward, self._error = np.empty((1, 1, 1)), np.empty((1, 1, 1))
         self._action, self._root = np.empty((1, 1), np.int64), np.empty((1, 1))
         self._extra = NOTHING._replace(spent=np.zeros((1, 1)))
-        self._slopes, self._kappa = NOTHING.slopes, NOTHING.kappa
         if radius.kind == SAMPLED:
             self._noise = stream(radius.seed, "thompson")
-        if radius.bias_per_arm:
-            self._extra = self._extra._replace(
-                past=np.empty((1, 64, dim)), past_error=np.empty((1, 64))
-            )
 
     @property
     def law(self) -> FittedLaw:
@@ -432,13 +425,12 @@ class Streaming:
             check_size(x, self._state.ridge, "learn")
             x.flags.writeable = False
         self._reward[:], self._error[:] = value, e
-        memory = self._memory()
         kernels.play(
             x.reshape(1, 1, 1, -1),
             self._reward,
             self._error,
             NO_MASK,
-            None if self.radius.plain else memory,
+            None if self.radius.plain else self._extra,
             GREEDY.kind,
             self._learn_params,
             self._state.ridge,
@@ -491,10 +483,7 @@ class Streaming:
     ) -> tuple[Float, Extra]:
         """Return e_{t,a} as the kernel wants it, and what goes with it."""
         if given is None and self.errors is not None:
-            found = self.errors.at(past)
-            if isinstance(found, Sensitivity):
-                return NO_ERROR, self._sensitive(found, unit)
-            given = found
+            given = self.errors.at(past)
         if given is None:
             return NO_ERROR, self._extra
         bound = np.zeros((1, 1, len(self._arms)))
@@ -502,27 +491,3 @@ class Streaming:
         if not np.isfinite(bound).all():
             raise unknown_error(unit)
         return bound, self._extra
-
-    def _sensitive(self, found: Sensitivity, unit: str) -> Extra:
-        if not (np.isfinite(found.eps).all() and np.isfinite(found.slopes).all()):
-            raise unknown_error(unit)
-        same = found.slopes.shape == self._slopes.shape and np.allclose(
-            found.slopes, self._slopes, rtol=1e-9, atol=0.0
-        )
-        if not same:  # what was learned was of other slopes
-            self._slopes = np.array(found.slopes, order="C")
-            self._kappa = np.full((1, *found.slopes.shape[2:4]), np.inf)
-        return self._extra._replace(
-            eps=np.array(found.eps, order="C"), slopes=self._slopes, kappa=self._kappa
-        )
-
-    def _memory(self) -> Extra:
-        """Return what keeps the rounds learned from, with room for one more."""
-        capacity, learned = self._extra.past.shape[1], int(self._state.sums[0, 0])
-        if capacity and learned >= capacity:
-            more = np.empty((1, 2 * capacity, self._extra.past.shape[2]))
-            more[:, :capacity] = self._extra.past
-            error = np.empty((1, 2 * capacity))
-            error[:, :capacity] = self._extra.past_error
-            self._extra = self._extra._replace(past=more, past_error=error)
-        return self._extra

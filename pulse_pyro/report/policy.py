@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 def radius_parts(agent: Agent, run: Run) -> Float2:
     """Return (rounds, 3) ridge, noise and imputation parts of an agent's radius in the first run.
 
-    Rounds the agent refused are left out. An agent whose errors depend on what it has learned
-    (a Sensitivity) is refused: its parts cannot be told from the run alone.
+    Rounds the agent refused are left out.
     """
     if agent.name not in run.names:
         raise SettingError(f"radius_parts: there is no agent {agent.name!r} in the run.")
-    if agent.error is not None and not isinstance(agent.error, np.ndarray):
-        raise SettingError(
-            f"radius_parts: the errors of agent {agent.name!r} depend on what it has learned; "
-            "only errors that are known beforehand, (run, time, action), can be split."
-        )
     action = run.action[run.names.index(agent.name)][0]
     steps = np.flatnonzero(action >= 0)
     at = (0, steps, action[steps])

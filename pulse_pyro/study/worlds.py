@@ -326,7 +326,7 @@ def _full_contexts(
 
 
 RUNS = 8  # each with a theta* and an order of units of its own
-MOST = 2000  # rounds: the refined radius takes time that grows with their square
+MOST = 2000  # rounds a run, RUNS times: keeps a study short
 
 
 @dataclass(frozen=True, eq=False)

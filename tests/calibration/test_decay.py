@@ -31,7 +31,8 @@ def test_the_bound_is_the_theorem_with_one_number_for_every_error():
     stakes = pp.calibration.Stakes(1000, 0.2, 1.1, ridge=2.0, delta=0.1)
     d, b, e = 4, 2.0, 0.03
     grown = d * math.log(1 + 1000 * b**2 / (d * 2.0))
-    root = math.sqrt(2.0) * 1.1 + 0.2 * math.sqrt(grown + 2 * math.log(10)) + math.sqrt(1000) * e
+    clean = math.sqrt(2.0 * 1.1**2 + 0.2**2 * (grown + 2 * math.log(10)))
+    root = clean + math.sqrt(1000) * e
     whole = 2 * math.sqrt(2 * root**2 * 1000 * grown) + 2 * 1000 * e
     found = stakes.parts(e, dim=d, norm=b)
     assert found.statistical + found.imputation == pytest.approx(whole, rel=1e-12)

@@ -15,9 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:a check of this calibration fail
 WA = pp.Features(
     lambda s, w, a: np.column_stack([np.ones(len(s)), s, w, w * a]), 2, ("1", "S", "W", "Wa")
 )
-SUMS = pp.Features(  # the slopes are constant, but rounding makes them look different
-    lambda s, w, a: np.column_stack([s + w / 3, s * a + w * a / 7]), 2, ("S+W/3", "Sa+Wa/7")
-)
 MIXED = pp.Features(  # the slopes depend on S
     lambda s, w, a: np.column_stack([s, w * (1 + s**2), w * a * s]), 2, ("S", "W(1+S^2)", "WaS")
 )
@@ -72,12 +69,12 @@ def test_errors_online_are_those_of_the_batch(made, name, bounds):
 
 def test_errors_online_make_the_same_choices_as_in_the_batch(made):
     law, calibration = made("linear", MIXED)
-    radius, rng = RADIUS.refined(optimistic=True), np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     x = pp.features.expected_features(law, MIXED, S[None], size=2, rng=rng).mean[:, 2:]
     error = calibration.reward_error(S[None])[:, 2:]
     reward = rng.standard_normal((1, 78, 2))
-    action, gamma, _ = pp.policies.play_horizon(x, reward, radius, error=error)
-    bot = pp.PulseUCB(law, MIXED, radius, errors=pp.calibration.CalibratedErrors(calibration))
+    action, gamma, _ = pp.policies.play_horizon(x, reward, RADIUS, error=error)
+    bot = pp.PulseUCB(law, MIXED, RADIUS, errors=pp.calibration.CalibratedErrors(calibration))
     warm(bot, S[:2])
     for t in range(78):
         choice = bot.act(S[t + 2])
@@ -119,12 +116,12 @@ def test_each_arm_has_the_error_of_its_own_context(made):
 # --- what is not seen ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [pp.calibration.CalibratedErrors, pp.calibration.SensitiveErrors])
-def test_rounds_whose_error_is_not_known_are_refused_and_the_policy_goes_on(made, kind):
+def test_rounds_whose_error_is_not_known_are_refused_and_the_policy_goes_on(made):
     law, calibration = made("linear")
     s = S.copy()
     s[30] = np.nan
-    bot = pp.PulseUCB(law, WA, RADIUS, errors=kind(calibration))
+    source = pp.calibration.CalibratedErrors(calibration)
+    bot = pp.PulseUCB(law, WA, RADIUS, errors=source)
     for t, row in enumerate(s[:79]):
         if t in (0, 1, 30, 31, 32):
             with pytest.raises(pp.errors.FeatureError, match=r"refused.*do not pass it again"):
@@ -133,7 +130,7 @@ def test_rounds_whose_error_is_not_known_are_refused_and_the_policy_goes_on(made
             bot.learn(bot.act(row), 0.2)
     assert bot.pending == ()
     assert bot.state.rounds == 74
-    twin = warm(pp.PulseUCB(law, WA, RADIUS, errors=kind(calibration)), s[77:79])
+    twin = warm(pp.PulseUCB(law, WA, RADIUS, errors=source), s[77:79])
     assert_allclose(bot.act(s[79]).x[:3], twin.act(s[79]).x[:3], rtol=1e-12)
 
 
@@ -153,73 +150,23 @@ def test_an_arm_that_is_not_on_offer_need_not_be_seen(made):
     assert choice.error == pytest.approx(calibration.reward_error(S[None, :6])[0, 5, 0], rel=1e-9)
 
 
-# --- errors learned about -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("features", [WA, MIXED, SUMS], ids=["constant", "varying", "rounded"])
-def test_sensitive_errors_online_are_those_of_the_batch(made, features):
-    law, calibration = made("linear", features)
-    rng = np.random.default_rng(2)
-    found = pp.calibration.sensitivity(calibration, S[None])
-    assert found.slopes.shape[1] == (80 if features is MIXED else 1)
-    told = found._replace(eps=found.eps[:, 2:])
-    if features is MIXED:
-        told = told._replace(slopes=found.slopes[:, 2:])
-    x = pp.features.expected_features(law, features, S[None], size=2, rng=rng).mean[:, 2:]
-    reward = 0.02 * x.sum(-1) + 0.01 * rng.standard_normal((1, 78, 1))
-    rule = pp.corrected(sigma=0.02, theta_bound=0.5)
-    action, gamma, whole = pp.policies.play_horizon(x, reward, rule, error=told)
-    bot = pp.PulseUCB(law, features, rule, errors=pp.calibration.SensitiveErrors(calibration))
-    warm(bot, S[:2])
-    spent = 0.0
-    for t in range(78):
-        choice = bot.act(S[t + 2])
-        assert choice.action == action[0, t]
-        assert choice.gamma == pytest.approx(gamma[0, t], rel=1e-9)
-        spent += choice.error**2
-        bot.learn(choice, reward[0, t, choice.action])
-    assert spent == pytest.approx(whole.sums[0, 2], rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "radius",
-    [pp.constant(2.0), pp.radius.gamma_paper(noise_sd=0.1, feature_bound=2.0), pp.thompson(0.3)],
-    ids=lambda r: r.name,
-)
-def test_sensitive_errors_need_the_corrected_radius_online_too(made, radius):
-    law, calibration = made("linear")
-    with pytest.raises(pp.errors.SettingError, match="corrected"):
-        warm(
-            pp.PulseUCB(law, WA, radius, errors=pp.calibration.SensitiveErrors(calibration)), S[:2]
-        ).act(S[2])
-
-
 # --- refusals -----------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_refused(made):
     law, calibration = made("linear")
     other = pp.linear_lags(3).fit(HELD_OUT, seed=0)
-    for kind in (pp.calibration.CalibratedErrors, pp.calibration.SensitiveErrors):
-        with pytest.raises(pp.errors.SettingError, match="calibrate the law that plays"):
-            pp.PulseUCB(other, WA, RADIUS, errors=kind(calibration))
+    with pytest.raises(pp.errors.SettingError, match="calibrate the law that plays"):
+        pp.PulseUCB(other, WA, RADIUS, errors=pp.calibration.CalibratedErrors(calibration))
+    with pytest.raises(pp.errors.SettingError, match="CalibratedErrors"):
+        pp.PulseUCB(law, WA, RADIUS, errors=calibration)
     cross = pp.calibration.calibrate_crossfit(
         pp.linear_lags(3), FIT, WA, seed=0, band=LINEAR
     ).calibration
     halves = replace(cross, law_id=law.id)
-    for kind in (pp.calibration.CalibratedErrors, pp.calibration.SensitiveErrors):
-        bot = warm(pp.PulseUCB(law, WA, RADIUS, errors=kind(halves)), S[:2])
-        with pytest.raises(pp.errors.SettingError, match="cross-fitted"):
-            bot.act(S[2])
-    curved = made("gp", NOT_AFFINE, SPLINE)
-    bot = pp.PulseUCB(
-        curved[0], NOT_AFFINE, RADIUS, errors=pp.calibration.SensitiveErrors(curved[1])
-    )
-    with pytest.raises(pp.errors.SettingError, match="not affine"):
+    bot = pp.PulseUCB(law, WA, RADIUS, errors=pp.calibration.CalibratedErrors(halves))
+    with pytest.raises(pp.errors.SettingError, match="cross-fitted"):
         warm(bot, S[:2]).act(S[2])
-    bot = pp.PulseUCB(law, WA, RADIUS, errors=pp.calibration.SensitiveErrors(calibration))
-    with pytest.raises(pp.errors.SettingError, match="contexts per arm"):
-        bot.act([S[0], S[1]])
 
 
 OTHER = {
@@ -231,9 +178,8 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", OTHER)
-@pytest.mark.parametrize("kind", [pp.calibration.CalibratedErrors, pp.calibration.SensitiveErrors])
-def test_errors_calibrated_for_other_features_are_refused(made, name, kind):
+def test_errors_calibrated_for_other_features_are_refused(made, name):
     # when the policy is made: the compiled loop would read and write beyond what it was given
     law, calibration = made("linear")
     with pytest.raises(pp.PulseError, match="eatures"):
-        pp.PulseUCB(law, OTHER[name], RADIUS, errors=kind(calibration))
+        pp.PulseUCB(law, OTHER[name], RADIUS, errors=pp.calibration.CalibratedErrors(calibration))

@@ -75,6 +75,7 @@ def test_the_radius_is_the_corrected_one(lagged):
 
 RADII = {
     "corrected": pp.corrected(sigma=0.3, theta_bound=1.5),
+    "sum of roots": pp.corrected(sigma=0.3, theta_bound=1.5, form="sum"),
     "paper": pp.radius.gamma_paper(noise_sd=0.05, feature_bound=2.0),
     "constant": pp.constant(2.0),
 }
@@ -107,12 +108,14 @@ def test_the_parts_of_the_radius_add_up_to_it_in_every_round(name, ridge):
         assert parts[t - 1].sum() == pytest.approx(whole, rel=1e-10)
 
 
-def test_the_corrected_radius_splits_into_ridge_noise_and_errors_by_hand():
+@pytest.mark.parametrize("form", ["sharp", "sum"])
+def test_the_corrected_radius_splits_into_ridge_noise_and_errors_by_hand(form):
     x, error = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0.3, 0.4])
-    parts = pp.corrected(sigma=0.5, delta=0.1, theta_bound=2.0).split(x, error, 1.0)
+    parts = pp.corrected(sigma=0.5, delta=0.1, theta_bound=2.0, form=form).split(x, error, 1.0)
     assert_allclose(parts[:, 0], 2.0)
     logs = np.log([2.0, 2.0 * 5.0]) + 2 * np.log(10)
-    assert_allclose(parts[:, 1], 0.5 * np.sqrt(logs))
+    due = 0.5 * np.sqrt(logs) if form == "sum" else np.sqrt(4.0 + 0.25 * logs) - 2.0
+    assert_allclose(parts[:, 1], due)
     triangle = 0.3 * np.sqrt(1 / 2) + 0.4 * np.sqrt(4 / 5)
     assert_allclose(parts[:, 2], [0.3 * np.sqrt(0.5), min(0.5, triangle)])
 

@@ -301,7 +301,7 @@ def policies() -> Found:  # slower than 10 s while loops are compiled
     )
     makes: dict[str, Callable[[], pp.PulseUCB | pp.AdaptivePulseUCB]] = {
         "constant": lambda: pp.PulseUCB(law, PHI, pp.constant(1.0)),
-        "calibrated": lambda: pp.PulseUCB(law, PHI, RADIUS.refined(), errors=errors),
+        "calibrated": lambda: pp.PulseUCB(law, PHI, RADIUS, errors=errors),
         "robust": lambda: pp.PulseUCB(law, PHI, robust),
         "thompson": lambda: pp.PulseUCB(law, PHI, pp.thompson(0.2)),
         "monte_carlo": lambda: pp.PulseUCB(law, exponential, pp.constant(1.0), size=16),
@@ -456,7 +456,7 @@ def simulate() -> Found:
     agents = [
         pp.envs.pulse(world, law),
         pp.envs.pulse(world, unsure, name="pulse_few"),
-        pp.envs.pulse(world, law, name="calibrated", radius=RADIUS.refined(), error=error),
+        pp.envs.pulse(world, law, name="calibrated", radius=RADIUS, error=error),
         pp.envs.pulse(world, law, name="thompson", radius=pp.thompson(0.2)),
         pp.envs.pulse(world, law, name="robust", radius=robust),
         pp.envs.pulse(world, law, name="robust_told", radius=robust, error=error),

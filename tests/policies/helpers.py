@@ -26,9 +26,7 @@ class Rule:
     size: float = 1.0
     alpha: float = math.inf
     budget: float = math.inf
-    bias: bool = False
-    ridge: bool = False
-    optimistic: bool = False
+    form: str = "sharp"
 
 
 @dataclass
@@ -48,46 +46,25 @@ class Path:
         return np.linalg.solve(self.sigma, self.b)
 
 
-def dense(x, reward, rule, lam=1.0, *, error=None, eps=None, slopes=None, taught=None):
+def dense(x, reward, rule, lam=1.0, *, error=None, taught=None):
     """Play x (time, action, d), reward (time, action).
 
-    error : (time, action). eps : (time, q) with slopes (action, q, d), constant, or
-    (time, action, q, d). taught : (time, action, d) learned from instead, with error 0.
+    error : (time, action). taught : (time, action, d) learned from instead, with error 0.
     """
     rounds, arms, d = x.shape
     sigma, b, path = lam * np.eye(d), np.zeros(d), Path()
-    learned, squares, triangle = [], 0.0, 0.0  # learned: (w, e, features)
-    kappa = np.full((arms, 0 if eps is None else eps.shape[1]), np.inf)
+    learned, squares, triangle = 0, 0.0, 0.0
     for t in range(rounds):
         inverse = np.linalg.inv(sigma)
         theta = inverse @ b
         logdet = np.linalg.slogdet(sigma)[1] - d * math.log(lam)
         bias = min(math.sqrt(squares), triangle, rule.alpha * rule.budget)
         spread = rule.sigma * math.sqrt(logdet + 2 * math.log(1 / rule.delta)) if learned else 0.0
-        root = math.sqrt(lam) * rule.size + spread + bias
-        e = np.zeros(arms) if error is None else error[t].copy()
-        score = np.empty(arms)
-        for a in range(arms):
-            if eps is not None:
-                fixed = slopes.ndim == 3
-                rows = slopes[a] if fixed else slopes[t, a]
-                for i, m in enumerate(rows):
-                    now = abs(theta @ m) + root * math.sqrt(m @ inverse @ m)
-                    now = min(rule.size * math.sqrt(m @ m), now)
-                    kappa[a, i] = min(now, kappa[a, i]) if fixed else now
-                e[a] = kappa[a] @ eps[t]
-            v = inverse @ x[t, a]
-            width = math.sqrt(x[t, a] @ v)
-            score[a] = x[t, a] @ theta + spread * width
-            score[a] += rule.size * (
-                lam * math.sqrt(v @ v) if rule.ridge else math.sqrt(lam) * width
-            )
-            if rule.bias:
-                score[a] += sum(w * err * abs(v @ z) for w, err, z in learned)
-            else:
-                score[a] += bias * width
-            score[a] += e[a] if rule.optimistic else 0.0
-        a = int(score.argmax())
+        start = math.sqrt(lam) * rule.size
+        root = bias + (start + spread if rule.form == "sum" else math.hypot(start, spread))
+        e = np.zeros(arms) if error is None else error[t]
+        score = [z @ theta + root * math.sqrt(z @ inverse @ z) for z in x[t]]
+        a = int(np.argmax(score))
         z = x[t, a] if taught is None else taught[t, a]
         err = e[a] if taught is None else 0.0
         path.action.append(a)
@@ -102,7 +79,7 @@ def dense(x, reward, rule, lam=1.0, *, error=None, eps=None, slopes=None, taught
         squares += w * err**2
         triangle += err * w * u / math.sqrt(1 + w * u**2)
         sigma, b = sigma + w * np.outer(z, z), b + w * reward[t, a] * z
-        learned.append((w, err, z))
+        learned += 1
     path.terms = (math.sqrt(squares), triangle, rule.alpha * rule.budget)
     path.sigma, path.b = sigma, b
     return path

@@ -255,7 +255,8 @@ def test_bad_input_gets_a_sentence():
     ):
         with pytest.raises(error, match=text):
             clbbf(*bad)
-    for bad in (("wide",), (-1.0,), (1.0, 0.0), (pp.corrected(sigma=1.0).refined(),)):
+    weighted = pp.policies.robust(sigma=1.0, budget=1.0, dim=2)
+    for bad in (("wide",), (-1.0,), (1.0, 0.0), (weighted,), (pp.thompson(),)):
         with pytest.raises(SettingError, match="Exploration"):
             Exploration(*bad)
     w, (history, _) = world(pp.envs.main_linear(), runs=3, horizon=9), linear_history()

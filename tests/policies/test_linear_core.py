@@ -7,12 +7,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pulse_pyro._core.errors import FeatureError, RewardError, SettingError
 from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.policies.linear import State, decide, init, update
-from pulse_pyro.radius import constant, corrected, gamma_paper
+from pulse_pyro.radius import SUM, constant, corrected, gamma_paper
+from tests.policies.helpers import Rule, dense
 
 RADII = (
     constant(0.5),
     gamma_paper(noise_sd=0.1, feature_bound=1.0),
     corrected(sigma=0.3, theta_bound=2.0),
+    corrected(sigma=0.3, theta_bound=2.0, form="sum"),
 )
 
 
@@ -45,7 +47,9 @@ def gamma_by_hand(radius, dim, ridge, t, sigma, sum_e2, sum_tri):
     if t == 0:
         return ridge * size**2
     spread = scale * math.sqrt(logdet + 2 * math.log(1 / delta))
-    return (math.sqrt(ridge) * size + spread + min(math.sqrt(sum_e2), sum_tri)) ** 2
+    start = math.sqrt(ridge) * size
+    clean = start + spread if radius.kind == SUM else math.hypot(start, spread)
+    return (clean + min(math.sqrt(sum_e2), sum_tri)) ** 2
 
 
 def oracle(x, reward, radius, ridge, error, allowed):
@@ -179,6 +183,25 @@ def test_rounds_that_cannot_be_scored_are_skipped_and_nothing_else_changes():
     assert_same(state, expected)
 
 
+@pytest.mark.parametrize("form", ["sharp", "sum"])
+def test_what_is_taught_are_the_true_features_and_they_carry_no_error(form):
+    x, reward, error, _ = problem(runs=1, rounds=60)
+    true = x + 0.3 * np.random.default_rng(1).standard_normal(x.shape)
+    reward[:, 5::9] = np.nan
+    radius = corrected(sigma=0.4, theta_bound=0.8, form=form)
+    action, gamma, state = play_horizon(x, reward, radius, error=error, taught=true)
+    truth = dense(x[0], reward[0], Rule(sigma=0.4, size=0.8, form=form), taught=true[0])
+    assert_array_equal(action[0], truth.action)
+    assert_allclose(np.sqrt(gamma[0]), truth.root, rtol=1e-9)
+    assert_allclose(state.theta[0], truth.theta, rtol=1e-7, atol=1e-9)
+    assert_array_equal(state.sums[0, 2:4], 0.0)
+    true[0, ::2, :, 0] = np.nan  # there the scored features are learned from, with their error
+    action, _, mixed = play_horizon(x, reward, radius, error=error, taught=true)
+    learned = np.flatnonzero(np.isfinite(reward[0, :, 0]) & (np.arange(60) % 2 == 0))
+    due = (error[0, learned, action[0, learned]] ** 2).sum()
+    assert mixed.sums[0, 2] == pytest.approx(due, rel=1e-12)
+
+
 S1, X = init(2, 1.0), np.ones((3, 2))
 # cut from a larger state: a kernel that runs past the end then stays inside known memory
 S2 = State(*(a[:2] for a in init(2, 1.0, (9,))[:5]), 1.0)
@@ -212,6 +235,11 @@ BAD = {
     "bad error": (SettingError, "error", lambda: play_horizon(W, PAY, RADII[0], error=-PAY)),
     "bad mask": (SettingError, "allow", lambda: play_horizon(W, PAY, RADII[0], allowed=PAY[:, :4])),
     "ridge < 0": (SettingError, "ridge", lambda: play_horizon(W, PAY, RADII[0], ridge=-1)),
+    "short taught": (
+        FeatureError,
+        "taught must have the shape of x",
+        lambda: play_horizon(W, PAY, RADII[0], taught=W[:, :4]),
+    ),
 }
 
 

@@ -56,6 +56,26 @@ def test_streaming_single_steps_and_whole_horizons_choose_the_same_arms():
     assert 20 < action.sum() < 3080
 
 
+def test_a_policy_that_is_shown_w_plays_the_whole_horizon():
+    rng, law = np.random.default_rng(0), linear_lags(1).fit(HISTORY, seed=0)
+    s, w = S[:300], HISTORY.grid.w.reshape(-1, 1)[:300]
+    x = expected_features(law, WA, s[None], size=2, rng=rng).mean
+    true = np.stack([WA(s, w, a) for a in range(2)], axis=1)[None]
+    reward = true @ [0.1, 0.2, 0.1, 0.5] + 0.1 * rng.standard_normal((1, 300, 1))
+    error, shown = rng.exponential(0.3, (1, 300, 2)), np.arange(300) % 3 > 0
+    taught = np.where(shown[:, None, None], true, np.nan)
+    action, gamma, whole = play_horizon(x, reward, RADIUS, error=error, taught=taught)
+    bot = PulseUCB(law, WA, RADIUS)
+    for t in range(300):
+        choice = bot.act(s[t], error=error[0, t])
+        assert choice.action == action[0, t]
+        assert choice.error == error[0, t, choice.action]
+        assert_allclose(choice.gamma, gamma[0, t], rtol=1e-9)
+        bot.learn(choice, reward[0, t, choice.action], w=w[t] if shown[t] else None)
+    assert_allclose(bot.state.theta, whole.theta[0], rtol=1e-8, atol=1e-10)
+    assert_allclose(bot.state.sums[:4], whole.sums[0, :4], rtol=1e-9)
+
+
 def test_late_shuffled_and_lost_rewards_add_up_to_the_same_state():
     bot, rng, waiting, learned = policy(ridge=0.5), np.random.default_rng(3), [], []
     for t, s in enumerate(S[:400]):

@@ -17,7 +17,7 @@ def calibrated(law, inference=None, errors=pp.calibration.CalibratedErrors, band
     fitted = law.fit(own, inference, seed=0)
     calibration = pp.calibrate(fitted, held_out, RESTARTED, seed=0, band=band)
     size = (2.0,) if errors is pp.calibration.CalibratedErrors else ()
-    return pp.PulseUCB(fitted, RESTARTED, RADIUS.refined(), errors=errors(calibration, *size))
+    return pp.PulseUCB(fitted, RESTARTED, RADIUS, errors=errors(calibration, *size))
 
 
 def growing(law, inference):
@@ -34,7 +34,6 @@ def unsure():
 
 KINDS = {
     "calibrated": lambda: calibrated(pp.linear_lags(2)),
-    "sensitive": lambda: calibrated(pp.linear_lags(2), errors=pp.calibration.SensitiveErrors),
     "calibrated state space": lambda: calibrated(pp.state_space(2, ar=1, ma=0)),
     "calibrated custom": lambda: calibrated(CUSTOM, pp.Laplace(60)),
     "growing": lambda: growing(pp.linear_lags(2), pp.Exact(50)),

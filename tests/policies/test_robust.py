@@ -25,7 +25,7 @@ def problem(seed, runs=1, rounds=60, arms=3, dim=3, spread=1.0):
 
 
 def robust(rule, dim=3):
-    return pp.policies.robust(
+    own = pp.policies.robust(
         sigma=rule.sigma,
         budget=rule.budget,
         dim=dim,
@@ -33,6 +33,9 @@ def robust(rule, dim=3):
         theta_bound=rule.size,
         alpha=rule.alpha,
     )
+    size, noise, delta = own.params
+    plain = pp.corrected(sigma=noise, delta=delta, theta_bound=size, form=rule.form)
+    return replace(own, kind=plain.kind)
 
 
 def same(one, two):
@@ -77,8 +80,8 @@ REGIMES = {"squares": (0.4, 1.0, 1.0), "triangle": (0.4, 1.0, 1.0), "budget": (0
 
 @pytest.mark.parametrize("regime", REGIMES)
 @PROPERTY
-@given(SEED, st.sampled_from([0.3, 1.0, 5.0]), st.booleans())
-def test_the_compiled_loop_is_cw_oful(regime, seed, ridge, lost):
+@given(SEED, st.sampled_from([0.3, 1.0, 5.0]), st.booleans(), st.sampled_from(["sharp", "sum"]))
+def test_the_compiled_loop_is_cw_oful(regime, seed, ridge, lost, form):
     alpha, share, _ = REGIMES[regime]
     x, reward, error, _ = problem(seed)
     if regime == "triangle":  # one bad round, among narrow ones
@@ -88,7 +91,7 @@ def test_the_compiled_loop_is_cw_oful(regime, seed, ridge, lost):
     if lost:
         reward[:, 3::7] = np.nan
     budget = share * float(error[0].max(-1).sum())
-    rule = Rule(sigma=0.5, size=1.5, alpha=alpha, budget=budget)
+    rule = Rule(sigma=0.5, size=1.5, alpha=alpha, budget=budget, form=form)
     action, gamma, state = pp.policies.play_horizon(
         x, reward, robust(rule), ridge=ridge, error=error
     )

@@ -35,10 +35,13 @@ def test_without_errors_the_budget_stands_for_them():
     assert_array_equal(action[0], played)
     assert_allclose(np.sqrt(gamma[0]), root, rtol=1e-9)
     noise = 0.3 * math.sqrt(state.logdet[0] + 2 * math.log(20))
+    due = math.hypot(1.2, noise) + CAP
     last = pp.policies.decide(state.one(0), x[0, 0], RADIUS).gamma
-    assert math.sqrt(last) == pytest.approx(1.2 + noise + CAP, rel=1e-12)
+    assert math.sqrt(last) == pytest.approx(due, rel=1e-12)
     at = {"dim": 3, "ridge": 1.0, "rounds": 60, "logdet": float(state.logdet[0])}
-    assert RADIUS.at(**at) == pytest.approx(1.2 + noise + CAP, rel=1e-12)
+    assert RADIUS.at(**at) == pytest.approx(due, rel=1e-12)
+    added = replace(RADIUS, kind=pp.corrected(sigma=0.3, form="sum").kind)
+    assert added.at(**at) == pytest.approx(1.2 + noise + CAP, rel=1e-12)
 
 
 def test_errors_that_are_handed_over_are_used():
@@ -75,21 +78,18 @@ def test_a_round_without_features_or_in_a_new_direction_keeps_the_bound_a_number
     for t, k in enumerate([0, None, 1, 2, 0, 1]):
         if k is not None:
             x[0, t, :, k] = [1.0, 2.0]
-    for rule in (RADIUS, RADIUS.refined(), RADIUS.refined(optimistic=True)):
-        action, gamma, _ = pp.policies.play_horizon(x, np.ones((1, 6, 2)), rule)
-        assert (action >= 0).all()
-        assert np.isfinite(gamma).all()
-        assert (np.sqrt(gamma[0, 1:]) > CAP).all()
+    action, gamma, _ = pp.policies.play_horizon(x, np.ones((1, 6, 2)), RADIUS)
+    assert (action >= 0).all()
+    assert np.isfinite(gamma).all()
+    assert (np.sqrt(gamma[0, 1:]) > CAP).all()
 
 
-@pytest.mark.parametrize("refine", [False, True])
-def test_single_steps_without_errors_are_the_whole_horizon(refine):
+def test_single_steps_without_errors_are_the_whole_horizon():
     x, reward, _, _ = problem(2)
-    rule = RADIUS.refined(bias_per_arm=False) if refine else RADIUS
-    action, gamma, whole = pp.policies.play_horizon(x, reward, rule)
+    action, gamma, whole = pp.policies.play_horizon(x, reward, RADIUS)
     state = pp.policies.init(3, 1.0)
     for t in range(60):
-        choice = pp.policies.decide(state, x[0, t], rule)
+        choice = pp.policies.decide(state, x[0, t], RADIUS)
         assert (choice.action, choice.gamma) == (action[0, t], gamma[0, t])
         assert choice.error == math.inf
         state = pp.policies.update(state, choice, reward[0, t, choice.action])
@@ -103,15 +103,13 @@ def test_single_steps_without_errors_are_the_whole_horizon(refine):
         pp.policies.update(state, plain._replace(error=np.inf), 1.0)
 
 
-@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("tell", ["never", "always", "at times"])
-def test_a_policy_decides_by_what_it_is_told(tell, refine):
+def test_a_policy_decides_by_what_it_is_told(tell):
     history, _ = linear_history(seed=1)
     law = pp.linear_lags(1).fit(history, seed=0)
     fn = lambda s, w, a: np.column_stack([np.ones(len(s)), w, w * a])  # noqa: E731
     features = pp.Features(fn, 2, ("1", "W", "Wa"))
     s = history.grid.s.reshape(-1, 1)[:80]
-    rule = RADIUS.refined() if refine else RADIUS
     x = pp.features.expected_features(
         law, features, s[None], size=2, rng=np.random.default_rng(0)
     ).mean
@@ -120,9 +118,9 @@ def test_a_policy_decides_by_what_it_is_told(tell, refine):
     known = np.full((1, 80, 2), np.inf)
     known[:, list(said)] = error[:, list(said)]
     action, gamma, whole = pp.policies.play_horizon(
-        x, reward, rule, error=None if tell == "never" else known
+        x, reward, RADIUS, error=None if tell == "never" else known
     )
-    bot = pp.PulseUCB(law, features, rule)
+    bot = pp.PulseUCB(law, features, RADIUS)
     for t in range(80):
         choice = bot.act(s[t], error=error[0, t] if t in said else None)
         assert choice.action == action[0, t]
@@ -148,19 +146,23 @@ def test_a_revealed_w_costs_nothing_of_the_budget():
 # --- the parts of the radius --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", ["sharp", "sum"])
 @pytest.mark.parametrize("told", [True, False])
-def test_the_parts_of_a_robust_radius_are_ridge_noise_and_errors(told):
+def test_the_parts_of_a_robust_radius_are_ridge_noise_and_errors(told, form):
     x, reward, error, _ = problem(4, arms=1)
+    rule = replace(RADIUS, kind=pp.corrected(sigma=0.3, form=form).kind)
     error *= 0.02
     path = dense(x[0], reward[0], RULE, error=error[0])
-    parts = RADIUS.split(x[0, :, 0], error[0, :, 0] if told else None)
+    parts = rule.split(x[0, :, 0], error[0, :, 0] if told else None)
     logdet = [
         np.linalg.slogdet(np.eye(3) + (x[0, :t, 0].T * np.array(path.weight[:t])) @ x[0, :t, 0])[1]
         for t in range(1, 61)
     ]
     assert_allclose(parts[:, 0], 1.2)
-    assert_allclose(parts[:, 1], 0.3 * np.sqrt(np.array(logdet) + 2 * np.log(20)), rtol=1e-9)
-    _, gamma, _ = pp.policies.play_horizon(x, reward, RADIUS, error=error if told else None)
+    noise = 0.3 * np.sqrt(np.array(logdet) + 2 * np.log(20))
+    due = noise if form == "sum" else np.hypot(1.2, noise) - 1.2
+    assert_allclose(parts[:, 1], due, rtol=1e-9)
+    _, gamma, _ = pp.policies.play_horizon(x, reward, rule, error=error if told else None)
     assert_allclose(parts.sum(1)[:-1], np.sqrt(gamma[0, 1:]), rtol=1e-9)
     if told:
         assert parts[-1, 2] == pytest.approx(min(path.terms), rel=1e-9)

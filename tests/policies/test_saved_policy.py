@@ -24,7 +24,7 @@ SEEN = pp.Features(
     ("1", "S", "Wa"),
 )
 CORRECTED = pp.corrected(sigma=0.4, theta_bound=2.0)
-SHARP = CORRECTED.refined(optimistic=True)
+ADDED = pp.corrected(sigma=0.4, theta_bound=2.0, form="sum")
 HELD_OUT = archive(units=30, time=20, seed=8)
 
 
@@ -39,7 +39,7 @@ def law(kind, w_dim, seed=0):
 
 
 @cache
-def errors(kind=pp.calibration.CalibratedErrors, seed=0):
+def errors(seed=0):
     units = pp.History.from_arrays(
         HELD_OUT.grid.s,
         HELD_OUT.grid.w,
@@ -49,7 +49,7 @@ def errors(kind=pp.calibration.CalibratedErrors, seed=0):
         w_names=HELD_OUT.w_names,
     )
     found = pp.calibrate(law("linear", 1), units, WA, seed=seed, band=LINEAR)
-    return kind(found, 2.0) if kind is pp.calibration.CalibratedErrors else kind(found)
+    return pp.calibration.CalibratedErrors(found, 2.0)
 
 
 def growing(kind="linear", every=7, seed=0):
@@ -94,14 +94,11 @@ ROBUST = pp.policies.robust(sigma=0.4, budget=20.0, dim=3, theta_bound=2.0)
 CASES = {
     "constant": (ucb(pp.constant(1.0)), Plan()),
     "corrected, calibrated": (lambda: ucb(CORRECTED, errors=errors())(), Plan()),
-    "corrected, sensitive": (
-        lambda: ucb(CORRECTED, errors=errors(pp.calibration.SensitiveErrors))(),
-        Plan(),
-    ),
-    "refined": (lambda: ucb(SHARP, errors=errors())(), Plan(late=1)),
+    "corrected, late by one": (lambda: ucb(CORRECTED, errors=errors())(), Plan(late=1)),
+    "sum of roots": (lambda: ucb(ADDED, errors=errors())(), Plan()),
     "robust": (lambda: ucb(ROBUST, errors=errors())(), Plan()),
     "robust, no errors": (ucb(ROBUST), Plan()),
-    "robust refined, no errors": (ucb(ROBUST.refined(optimistic=True)), Plan(reveal=True)),
+    "robust, revealed": (ucb(ROBUST), Plan(reveal=True)),
     "thompson": (ucb(pp.thompson(0.5, seed=3)), Plan()),
     "monte carlo": (ucb(pp.constant(1.0), BENT, size=16), Plan(units=("a", "b"))),
     "monte carlo thompson": (ucb(pp.thompson(1.0), BENT, size=8), Plan(per_arm=True)),

@@ -69,7 +69,7 @@ def test_its_policies_play_in_the_true_world(made):
 
 
 def test_its_policies_are_those_of_every_study(made):
-    """pulse_calibrated is one policy, wherever it is played: by the registry, refined."""
+    """pulse_calibrated is one policy, wherever it is played: by the registry."""
     folder, demo = made
     work = open_workspace(folder / "study.toml", folder)
     world = pp.envs.w_times_action().world(3, 60, rng=pp.stream(2, "online"))
@@ -78,7 +78,7 @@ def test_its_policies_are_those_of_every_study(made):
     )
     agents = [named(pp.envs.POLICIES, name)(setup) for name in work.study.agents()]
     assert agents[1].name == "pulse_calibrated"
-    assert agents[1].radius == agents[1].radius.refined()
+    assert agents[1].radius.name == "corrected"
     again = pp.simulate(world, agents)
     assert (*again.names, "cond_oracle") == demo.run.names
     np.testing.assert_array_equal(again.regret, demo.run.regret[:-1])
