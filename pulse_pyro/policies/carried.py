@@ -84,21 +84,34 @@ class PastCarry:
 Carry = MemoryCarry | PastCarry
 
 
-def past_columns(depth: int, actions: int, start: int) -> PastCarry:
-    """Return the carry of past rewards as context columns of an OFUL agent, from ``start`` on.
+@dataclass(frozen=True)
+class PastRewards:
+    """The last ``count`` rewards of a unit as context; make it with :func:`past_rewards`."""
 
-    The columns z are features with an interaction for each arm but the first: entries ``start`` to
-    ``start + q`` for all arms, and then q more for each arm k >= 1, non-zero where a = k.
+    count: int
+
+    def carry(self, actions: int, start: int) -> PastCarry:
+        """Return them as features from column ``start`` on, with interactions.
+
+        q = 2 actions count features z for all arms alike, and q more for each arm k >= 1, z where
+        a = k and 0 elsewhere.
+        """
+        q = 2 * actions * self.count
+        coef = np.zeros((1, 1, actions, q * actions))
+        coef[..., :q] = 1.0
+        for k in range(1, actions):
+            coef[0, 0, k, k * q : (k + 1) * q] = 1.0
+        columns, rows = start + np.arange(q * actions), np.tile(np.arange(q), actions)
+        return PastCarry(self.count, actions, columns, rows, coef)
+
+
+def past_rewards(count: int = 1) -> PastRewards:
+    """Return the last ``count`` rewards of a unit, (R e_A, e_A) each, as features of an agent.
+
+    The honest rival of every law of W: it needs no archive. Rewards count in the order they are
+    learned; before a unit's first one the features are 0.
     """
-    whole(depth, "past_rewards: k", 1)
-    q = 2 * actions * depth
-    columns = start + np.arange(q * actions)
-    rows = np.tile(np.arange(q), actions)
-    coef = np.zeros((1, 1, actions, q * actions))
-    coef[..., :q] = 1.0
-    for k in range(1, actions):
-        coef[0, 0, k, k * q : (k + 1) * q] = 1.0
-    return PastCarry(depth, actions, columns, rows, coef)
+    return PastRewards(whole(count, "past_rewards: count", 1))
 
 
 class CarrySetup(NamedTuple):

@@ -344,10 +344,15 @@ class GuardedPlay:
         return np.asarray((self.apart <= self.root * (1.0 + 1e-9)).all(1))
 
     @property
+    def overruled_by_run(self) -> Float1:
+        """Share of the rounds played in which the guard did not follow the advisor, (run,)."""
+        played = np.maximum((self.action >= 0).sum(1), 1)
+        return np.asarray((self.overruled | self.unusable).sum(1) / played)
+
+    @property
     def share_overruled(self) -> float:
-        """Share of the rounds played in which the guard did not follow the advisor."""
-        played = self.action >= 0
-        return float((self.overruled | self.unusable)[played].mean()) if played.any() else 0.0
+        """The same over all runs."""
+        return float(self.overruled_by_run.mean())
 
 
 def play_guarded(
