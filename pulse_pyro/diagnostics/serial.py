@@ -106,42 +106,51 @@ def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> Ser
 
 
 def ask_serial(case: HeldOut, j: int) -> list[Check]:
-    """Ask whether earlier W tell more than the law's inputs do."""
+    """Ask whether earlier W tell more than the law's inputs, and its memory if it has one, do."""
     judged = case.judged
-    residual = np.where(case.lags_seen, judged.w[:, j] - judged.mean[:, j], np.nan)
-    return [serial_check(case.names[j], serial_rows(residual, case.x[judged.row], judged.place))]
+    test = serial_rows(case.left[:, j], case.x[judged.row], judged.place)
+    kind = "" if case.memory is None else case.memory.kind
+    return [serial_check(case.names[j], test, kind)]
 
 
-def serial_check(name: str, test: SerialTest) -> Check:
-    """Return the verdict on one W.
+def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
+    """Return the verdict on one W; memory : its kind, where the test is of what the filter leaves.
 
     "fail" at p < 0.001 and |correlation| >= 0.05, "warn" at p < 0.01 and >= 0.02, "info" where the
     test did not judge: small dependence passes, however surely it is there.
     """
     label = f"serial {name}"
+    who = f"the law with memory {memory!r}" if memory else "the law"
     if not np.isfinite(test.p):
         large = np.isfinite(test.correlation) and abs(test.correlation) >= LARGE
         text = f"Not judged: {test.units} units have rows to compare and {FEWEST} are needed."
         if large:
             text += (
-                f" But what the law leaves of {name} correlates with what it left {test.lag} "
+                f" But what {who} leaves of {name} correlates with what it left {test.lag} "
                 "step(s) earlier: hold out more units, or cut long ones into stretches, and look."
             )
         return Check(label, "warn" if large else "info", test.correlation, MARGINS[1], text)
     size = abs(test.correlation)
     word = verdict(test.p, size, MARGINS)
     text = (
-        f"Correlation of what the law leaves of {name} with what it left {test.lag} "
+        f"Correlation of what {who} leaves of {name} with what it left {test.lag} "
         f"step{'s' if test.lag > 1 else ''} earlier, the clearest of {test.lags} lags "
         f"({test.units} units, p = {test.p:.2g} over all lags; it fails below {FAIL} if the "
         f"correlation is {MARGINS[1]} or more)."
     )
-    if word != "pass":
+    if memory:
+        text += f" {name} less what its mean and the unit's earlier {name} predict is judged."
+    if word != "pass" and memory:
+        text += (
+            " So the memory is of another shape, and the filter is not to be trusted: try"
+            " 'level+ar', more lags of S or a more flexible mean."
+        )
+    elif word != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
             " radius' guarantee does not cover. Try more lags of S or a more flexible mean; if"
             " units have levels of their own, or earlier W come to be known, make them inputs; else"
-            " the noise itself has a memory, which past rewards could tell (larl, in simulations)."
+            " the noise itself has a memory, which past rewards can tell: laws.with_memory."
         )
     return Check(label, word, test.correlation, MARGINS[1], text)
 
