@@ -14,8 +14,9 @@ from pulse_pyro._core.errors import DataError, FeatureError, SettingError, neare
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import picture
 from pulse_pyro.data.history import History
-from pulse_pyro.envs.simulation import Agent
+from pulse_pyro.envs.simulation import Agent, Team, laid_out, scored
 from pulse_pyro.features import Features
+from pulse_pyro.policies.guard import Series
 from pulse_pyro.policies.horizon import play_horizon
 
 if TYPE_CHECKING:
@@ -259,20 +260,21 @@ class Replayed:
         return self.table.to_html(float_format="{:.4g}".format)
 
 
-def playable(replay: Replay, agents: Sequence[Agent]) -> Bool:
+def playable(replay: Replay, agents: Sequence[Agent | Team]) -> Bool:
     """Tell which rows (unit, time) every agent can score and every utility is known of."""
     rows = replay.complete
     for agent in agents:
-        if agent.x.shape[:3] != replay.utility.shape:
-            raise FeatureError(
-                f"replay: agent {agent.name!r} has features {agent.x.shape}, but the recorded rows "
-                f"are (unit, time, action) = {replay.utility.shape}."
-            )
-        rows = rows & np.isfinite(agent.x).all((2, 3))
+        for x in scored(agent):
+            if x.shape[:3] != replay.utility.shape:
+                raise FeatureError(
+                    f"replay: agent {agent.name!r} has features {x.shape}, but the recorded rows "
+                    f"are (unit, time, action) = {replay.utility.shape}."
+                )
+            rows = rows & np.isfinite(x).all((2, 3))
     return rows
 
 
-def replay_run(replay: Replay, agents: Sequence[Agent], order: Int) -> Replayed:
+def replay_run(replay: Replay, agents: Sequence[Agent | Team], order: Int) -> Replayed:
     """Play every agent once through the same recorded rounds.
 
     Parameters
@@ -287,7 +289,8 @@ def replay_run(replay: Replay, agents: Sequence[Agent], order: Int) -> Replayed:
     reward = in_line(replay.utility, order)
     if not np.isfinite(reward).all():
         raise SettingError("replay: a utility of a round is not known; see playable().")
-    action = np.stack([_actions(agent, reward, order) for agent in agents])[:, None]
+    shape = replay.utility.shape[:2]
+    action = np.stack([_actions(agent, reward, order, shape) for agent in agents])[:, None]
     if (action < 0).any():
         raise SettingError("replay: an agent cannot score one of its rounds; see playable().")
     earned = np.take_along_axis(reward[None, None], action[..., None], -1)[..., 0]
@@ -336,13 +339,24 @@ def clustered_se(values: Float1, cluster: Int) -> float:
     return float(np.sqrt(count / (count - 1) * (total**2).sum()) / len(values))
 
 
-def _actions(agent: Agent, reward: Float2, order: Int) -> Int:
-    if agent.taught is not None:
+def _actions(agent: Agent | Team, reward: Float2, order: Int, shape: tuple[int, int]) -> Int:
+    if isinstance(agent, Agent) and agent.taught is not None:
         raise SettingError(f"replay: agent {agent.name!r} must have plain errors and features.")
-    error = None if agent.error is None else in_line(agent.error, order)[None]
-    x = in_line(agent.x, order)[None]
-    action, _, _ = play_horizon(x, reward[None], agent.radius, ridge=agent.ridge, error=error)
+    now = laid_out([agent], lambda blocks: in_line(blocks[0], order)[None], _series(order, shape))
+    if isinstance(now, Team):
+        return np.asarray(now.play(reward[None]).action[0])
+    action, _, _ = play_horizon(now.x, reward[None], now.radius, ridge=now.ridge, error=now.error)
     return np.asarray(action[0])
+
+
+def _series(order: Int, shape: tuple[int, int]) -> Series:
+    """Return whose rounds these are; out of their time, every round stands for itself."""
+    unit, clock = np.divmod(order, shape[1])
+    by_unit = np.argsort(unit, kind="stable")
+    same = np.diff(unit[by_unit]) == 0
+    if (np.diff(clock[by_unit])[same] > 0).all():
+        return Series(unit[None], clock[None])
+    return Series(np.arange(len(order))[None], clock[None])
 
 
 def _share(low: Float1, at: Float1, high: Float1) -> Float1:

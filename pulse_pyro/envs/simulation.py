@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro._core.arrays import Array, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import FeatureError, SettingError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro.base import picture
 from pulse_pyro.envs.world import World
+from pulse_pyro.policies.ball import BallRounds
+from pulse_pyro.policies.guard import (
+    ONE_UNIT,
+    Ball,
+    GuardedPlay,
+    Learner,
+    Series,
+    play_guarded,
+)
 from pulse_pyro.policies.horizon import play_horizon
 from pulse_pyro.radius import Radius, constant
 
@@ -40,6 +49,96 @@ class Agent:
 
 
 @dataclass(frozen=True, eq=False)
+class Team:
+    """Learners inside a guard, a committee of them, or both; see ``policies.guard``.
+
+    Attributes
+    ----------
+    learners : the first is the one the ball speaks of. labels : their names.
+    ball, rounds : the fence, and what the law's error is at each round; None: no guard.
+    advisor : whose arms are played inside the fence, as in :func:`play_guarded`.
+    slack : c. votes : how a committee weighs its members.
+    series : units, their own times, late rewards.
+    """
+
+    name: str
+    learners: tuple[Learner, ...]
+    labels: tuple[str, ...]
+    ball: Ball | None = None
+    rounds: BallRounds | None = None
+    advisor: Radius | str | Int = "committee"
+    slack: float = 3.0
+    votes: str = "tempered"
+    series: Series = ONE_UNIT
+
+    def play(self, reward: Float3, truth: Float2 | None = None) -> GuardedPlay:
+        """Play rewards (run, time, action); truth as in :func:`play_guarded`."""
+        return play_guarded(
+            self.learners,
+            reward,
+            ball=self.ball,
+            rounds=self.rounds,
+            advisor=self.advisor,
+            slack=self.slack,
+            series=self.series,
+            votes=self.votes,
+            truth=truth,
+        )
+
+
+def laid_out(
+    agents: Sequence[Agent | Team], pick: Callable[[list[Array]], Array], series: Series
+) -> Agent | Team:
+    """Return one agent of several blocks of rounds, put in the order they are played.
+
+    agents : the same one made on each block (series, time, ...). pick : puts arrays of each block
+    (series, time, ...) in a row, (1, rounds, ...). series : whose rounds these are.
+    """
+    first = agents[0]
+    if isinstance(first, Agent):
+        fields: dict[str, Any] = {
+            name: pick([getattr(agent, name) for agent in agents])
+            for name in ("x", "error", "taught")
+            if isinstance(getattr(first, name), np.ndarray)
+        }
+        return replace(first, **fields)
+    teams = [agent for agent in agents if isinstance(agent, Team)]
+    learners = []
+    for k, learner in enumerate(first.learners):
+        carry = learner.carry
+        x = pick([team.learners[k].x for team in teams])
+        if carry is not None and carry.coef.shape[:2] != (1, 1):
+            every = [team.learners[k] for team in teams]
+            carry = replace(
+                carry, coef=pick([_spread(e.carry.coef, e.x) for e in every if e.carry])
+            )
+        learners.append(replace(learner, x=x, carry=carry))
+    rounds = first.rounds
+    if rounds is not None:
+        parts = [(team.rounds, team.learners[0].x) for team in teams if team.rounds is not None]
+        coef, psi = rounds
+        if coef.shape[:2] != (1, 1):
+            coef = pick([_spread(one.coef, x) for one, x in parts])
+        if psi.size:
+            psi = pick([one.psi for one, _ in parts])
+        rounds = BallRounds(coef, psi)
+    advisor = first.advisor
+    if isinstance(advisor, np.ndarray):
+        advisor = pick([np.asarray(team.advisor) for team in teams])
+    return replace(first, learners=tuple(learners), rounds=rounds, advisor=advisor, series=series)
+
+
+def scored(agent: Agent | Team) -> list[Float4]:
+    """Return all features an agent scores, (series, time, action, d) of each learner."""
+    return [one.x for one in agent.learners] if isinstance(agent, Team) else [agent.x]
+
+
+def _spread(values: Array, x: Float4) -> Array:
+    """Return values with one entry for each series and time of x."""
+    return np.broadcast_to(values, (*x.shape[:2], *values.shape[2:]))
+
+
+@dataclass(frozen=True, eq=False)
 class Fixed:
     """An agent whose actions (run, time) were found elsewhere, on the same world."""
 
@@ -64,6 +163,8 @@ class Run:
         context and given S alone. Their expected difference is the same for every policy that
         sees only S: sum_t J_t, what none of them can earn.
     info_gap : (run,) realised full-context regret of the best policy that sees only S.
+    overruled : (agent, run) share of rounds in which a guard did not follow its advisor; NaN for
+        agents without one.
     """
 
     names: tuple[str, ...]
@@ -71,6 +172,7 @@ class Run:
     regret: Float3
     regret_cond: Float3
     info_gap: Float1
+    overruled: Float2 | None = None
 
     def of(self, name: str) -> Float2:
         """Cumulative full-context regret (run, time) of one agent."""
@@ -94,6 +196,7 @@ class Run:
                 "info_gap": self.info_gap.mean(),
                 "runs": final.shape[1],
                 "refused": (self.action < 0).sum((1, 2)),
+                "overruled": np.nan if self.overruled is None else self.overruled.mean(1),
             },
             index=pd.Index(self.names, name="agent"),
         )
@@ -108,6 +211,8 @@ class Run:
         head = f"Run: lowest conditional regret: {whole.idxmin()}" if len(whole) else "Run"
         if (table["refused"] > 0).any():
             head += "; agents that refused rounds are flattered: those cost nothing"
+        for name, share in table["overruled"].dropna().items():
+            head += f"; the guard of {name} overruled its advisor in {share:.1%} of rounds"
         return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
 
     def _repr_html_(self) -> str:
@@ -128,7 +233,7 @@ def unpack_run(packed: Packed, law: object = None, features: object = None) -> R
     return run
 
 
-def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
+def simulate(world: World, agents: Sequence[Agent | Team | Fixed]) -> Run:
     """Play every agent on the same world.
 
     Contexts do not depend on actions, so each agent's whole horizon is handed to the compiled
@@ -145,14 +250,18 @@ def simulate(world: World, agents: Sequence[Agent | Fixed]) -> Run:
     names = tuple(agent.name for agent in agents)
     if not agents or len(set(names)) < len(names):
         raise SettingError(f"simulate needs at least one agent and distinct names, not {names}.")
-    action = np.stack([_actions(world, agent) for agent in agents])
+    played = [_actions(world, agent) for agent in agents]
+    action = np.stack([each for each, _ in played])
+    overruled = np.stack([each for _, each in played])
     gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
     full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
     cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
-    return Run(names, action, full, cond, gap)
+    return Run(names, action, full, cond, gap, overruled)
 
 
-def _actions(world: World, agent: Agent | Fixed) -> Int:
+def _actions(world: World, agent: Agent | Team | Fixed) -> tuple[Int, Float1]:
+    """Return what an agent played, (run, time), and how often its guard overruled it, (run,)."""
+    nobody = np.full(len(world.phi), np.nan)
     if isinstance(agent, Fixed):
         action = np.asarray(agent.action)
         fits = action.shape == world.phi.shape[:2] and np.issubdtype(action.dtype, np.integer)
@@ -162,12 +271,16 @@ def _actions(world: World, agent: Agent | Fixed) -> Int:
                 f"{world.phi.shape[2]} for (run, time) = {world.phi.shape[:2]}, but it holds "
                 f"{action.dtype} of shape {action.shape}."
             )
-        return action
-    if agent.x.shape[:3] != world.phi.shape[:3]:
-        raise FeatureError(
-            f"simulate: agent {agent.name!r} has features {agent.x.shape}, but the world is "
-            f"(run, time, action) = {world.phi.shape[:3]}."
-        )
+        return action, nobody
+    for x in scored(agent):
+        if x.shape[:3] != world.phi.shape[:3]:
+            raise FeatureError(
+                f"simulate: agent {agent.name!r} has features {x.shape}, but the world is "
+                f"(run, time, action) = {world.phi.shape[:3]}."
+            )
+    if isinstance(agent, Team):
+        play = agent.play(world.reward)
+        return play.action, play.overruled_by_run if agent.ball is not None else nobody
     action, _, _ = play_horizon(
         agent.x,
         world.reward,
@@ -176,7 +289,7 @@ def _actions(world: World, agent: Agent | Fixed) -> Int:
         error=agent.error,
         taught=agent.taught,
     )
-    return action
+    return action, nobody
 
 
 def _se(values: Float2) -> Float1:

@@ -36,6 +36,7 @@ from pulse_pyro._core.arrays import (
     Float4,
     Int,
     positive,
+    whole,
 )
 from pulse_pyro._core.errors import FeatureError, SettingError
 from pulse_pyro._core.seeds import stream
@@ -47,17 +48,22 @@ from pulse_pyro.features import Features, need_affine, slopes
 from pulse_pyro.laws.ellipsoid import Ellipsoid
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.policies.ball import BallRounds, BallRule, BallSums
+from pulse_pyro.policies.carried import Carry, carry_setup, carry_state
 from pulse_pyro.policies.kernels import scores
 from pulse_pyro.policies.linear import NO_MASK
 from pulse_pyro.policies.members import (
+    BEST,
     DRAWN,
     GIVEN,
     INDEX,
     OVERRULED,
+    STACKED,
+    TEMPERED,
     UCB,
     UNUSABLE,
     VOTE,
     MemberOutput,
+    MemberRounds,
     MemberState,
     first_state,
     member_setup,
@@ -68,6 +74,9 @@ from pulse_pyro.radius import CONSTANT, SAMPLED, Radius
 SAME = 1e-9  # slopes that agree to this are one
 NO_NOISE: Float3 = np.zeros((0, 0, 0))
 NO_PSI: Float4 = np.zeros((0, 0, 0, 0))
+NOBODY: Int = np.zeros((1, 1), np.int64)
+ALONE = MemberRounds(NOBODY, NOBODY, 0, np.zeros((1, 0)))  # one unit, in order, theta* not known
+VOTES = {"tempered": TEMPERED, "best": BEST, "stacking": STACKED}
 
 
 # How an error of E[W] reaches the mean reward.
@@ -281,13 +290,31 @@ class Learner:
     """A linear learner on features of its own.
 
     x : (run, time, action, d). ridge : lambda. alpha : of its index m + alpha w. guess : sd of the
-    noise a priori, for its evidence.
+    noise a priori, for its evidence. carry : what earlier rewards of a unit add to x.
     """
 
     x: Float4
     ridge: float
     alpha: float
     guess: float
+    carry: Carry | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Whose rounds they are, and when their rewards come.
+
+    unit, clock : (run or 1, time) number of the unit from 0 on, and the round's place in the unit's
+    own time; None: every run is one unit in order of time. late : a reward is learned so many
+    rounds after its own has passed.
+    """
+
+    unit: Int | None = None
+    clock: Int | None = None
+    late: int = 0
+
+
+ONE_UNIT = Series()
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,6 +325,7 @@ class GuardedPlay:
     r of the ball. cost : 2 c r w of the arm played, what the round can cost at most on the ball.
     overruled, unusable : where the guard played because the gap was too large, or because the
     advisor proposed no arm that was allowed. weights : (run, time, k) of the members' votes.
+    apart : ||theta* - theta_hat||_Sigma where theta* was told, else 0.
     """
 
     action: Int
@@ -307,13 +335,24 @@ class GuardedPlay:
     overruled: Bool
     unusable: Bool
     weights: Float3
+    apart: Float2
     state: MemberState
 
     @property
+    def held(self) -> Bool:
+        """Whether the ball held theta* in all rounds, (run,); needs ``truth``."""
+        return np.asarray((self.apart <= self.root * (1.0 + 1e-9)).all(1))
+
+    @property
+    def overruled_by_run(self) -> Float1:
+        """Share of the rounds played in which the guard did not follow the advisor, (run,)."""
+        played = np.maximum((self.action >= 0).sum(1), 1)
+        return np.asarray((self.overruled | self.unusable).sum(1) / played)
+
+    @property
     def share_overruled(self) -> float:
-        """Share of the rounds played in which the guard did not follow the advisor."""
-        played = self.action >= 0
-        return float((self.overruled | self.unusable)[played].mean()) if played.any() else 0.0
+        """The same over all runs."""
+        return float(self.overruled_by_run.mean())
 
 
 def play_guarded(
@@ -325,6 +364,9 @@ def play_guarded(
     advisor: Radius | str | Int = "committee",
     slack: float = 3.0,
     allowed: Bool | None = None,
+    series: Series = ONE_UNIT,
+    votes: str = "tempered",
+    truth: Float2 | None = None,
 ) -> GuardedPlay:
     """Play all runs over the whole horizon.
 
@@ -337,6 +379,9 @@ def play_guarded(
     advisor : a rule ``constant(alpha)`` or ``thompson(scale)`` on the first learner's state,
         "committee", "ball" (the arm of largest m + r w), or arms (run, time) found elsewhere.
     slack : c >= 1. allowed : (run, time, action), or length 1 along run or time.
+    series : units, their times, late rewards. votes : how a committee weighs its members,
+        "tempered", "best" or "stacking". truth : (run or 1, d) theta* of the first learner, to see
+        whether its ball holds.
     """
     x = np.concatenate([np.ascontiguousarray(each.x, np.float64) for each in learners], axis=-1)
     rewards = np.ascontiguousarray(reward, np.float64)
@@ -357,21 +402,40 @@ def play_guarded(
         [each.guess for each in learners],
         advisor=kind,
         slack=slack if ball is not None else 0.0,
+        rule=VOTES[votes],
     )
+    carry = carry_setup([each.carry for each in learners], setup.starts, arms)
+    about = _about(series, truth, (runs, horizon))
     fence = ball or Ball(1.0, 0.5, 0.0, None, np.zeros((0, dims[0])), np.zeros(0, np.int64))
-    rule, about = fence.rule, rounds or no_errors(arms)
+    rule, errors = fence.rule, rounds or no_errors(arms)
     if rule.directions.shape[1] != dims[0]:
         raise SettingError(
             f"guard: the ball was made for {rule.directions.shape[1]} features, but {dims[0]} are "
             "scored."
         )
-    count, inputs = len(rule.directions), about.psi.shape[-1] if rule.chi.size else 0
+    count, inputs = len(rule.directions), errors.psi.shape[-1] if rule.chi.size else 0
     sums = BallSums(np.zeros((runs, count, 2)), np.zeros((runs, count, dims[0], inputs)))
     output = _output((runs, horizon), len(learners))
     state = first_state(setup, runs)
     mask = np.zeros((0, 0, 0), np.bool_) if allowed is None else np.ascontiguousarray(allowed)
     fixed = -1.0 if ball is not None else 0.0
-    play_members(x, rewards, mask, given, noise, setup, state, rule, about, sums, fixed, output)
+    play_members(
+        x,
+        rewards,
+        mask,
+        given,
+        noise,
+        setup,
+        state,
+        rule,
+        errors,
+        sums,
+        fixed,
+        carry,
+        carry_state(carry, runs, int(about.unit.max()) + 1),
+        about,
+        output,
+    )
     return GuardedPlay(
         action=output.action,
         proposal=output.proposal,
@@ -380,8 +444,25 @@ def play_guarded(
         overruled=output.chosen == OVERRULED,
         unusable=output.chosen == UNUSABLE,
         weights=output.weights,
+        apart=output.apart,
         state=state,
     )
+
+
+def _about(series: Series, truth: Float2 | None, shape: tuple[int, int]) -> MemberRounds:
+    runs, horizon = shape
+    unit = NOBODY if series.unit is None else np.asarray(series.unit, np.int64)
+    clock = np.arange(horizon)[None] if series.clock is None else np.asarray(series.clock, np.int64)
+    for name, array in (("unit", unit), ("clock", clock)):
+        fits = array.ndim == 2 and array.shape[0] in (1, runs) and array.shape[1] in (1, horizon)
+        if not fits or array.min(initial=0) < 0:
+            raise SettingError(
+                f"play_guarded: {name} must hold whole numbers >= 0, (run or 1, time) for "
+                f"{shape}, but its shape is {array.shape}."
+            )
+    known = np.zeros((1, 0)) if truth is None else np.ascontiguousarray(truth, np.float64)
+    late = whole(series.late, "play_guarded: late", 0)
+    return MemberRounds(np.ascontiguousarray(unit), np.ascontiguousarray(clock), late, known)
 
 
 def _advice(
@@ -533,6 +614,8 @@ class StreamingGuard:
         self._unknown = np.full((1, 1, actions), np.nan)
         self._given = np.full((1, 1), -1, np.int64)
         self._output = _output((1, 1), 1)
+        self._carry = carry_setup([None], self.setup.starts, actions)
+        self._carried = carry_state(self._carry, 1, 1)
 
     def about(self, past: list[Follower], actions: int) -> RoundErrors:
         """Return the law's error now; nothing where it is learned."""
@@ -599,6 +682,9 @@ class StreamingGuard:
             BallRounds(about.coef[None, None], psi),
             self.sums,
             0.0 if alone else -1.0,
+            self._carry,
+            self._carried,
+            ALONE,
             self._output,
         )
 
@@ -641,4 +727,5 @@ def _output(shape: tuple[int, int], members: int) -> MemberOutput:
         cost=np.empty(shape),
         chosen=np.empty(shape, np.int64),
         weights=np.empty((*shape, members)),
+        apart=np.zeros(shape),
     )

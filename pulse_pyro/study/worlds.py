@@ -23,10 +23,11 @@ from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
 from pulse_pyro.envs import POLICIES
 from pulse_pyro.envs.policy_setup import PolicySetup
-from pulse_pyro.envs.simulation import Agent, Run, cond_oracle, simulate
+from pulse_pyro.envs.simulation import Agent, Run, Team, cond_oracle, laid_out, simulate
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.policies.guard import Series
 from pulse_pyro.report.policy import radius_parts
 
 # What a world is handed, and what comes of playing in it.
@@ -50,7 +51,7 @@ class StudyPolicies:
     stakes: Stakes
     seed: int
 
-    def agents(self, world: World, notes: list[str]) -> dict[str, Agent]:
+    def agents(self, world: World, notes: list[str]) -> dict[str, Agent | Team]:
         """Return the policies that can play in a world, by name; warnings are noted, once."""
         setup = PolicySetup(
             world=world,
@@ -62,13 +63,17 @@ class StudyPolicies:
         )
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            made: dict[str, Agent | None] = {
+            made: dict[str, Agent | Team | None] = {
                 name: named(POLICIES, name)(setup) for name in self.names
             }
         messages = [str(warning.message) for warning in warned]
         notes += [message for message in messages if message not in notes]
         ridge = self.stakes.ridge
-        return {name: replace(agent, ridge=ridge) for name, agent in made.items() if agent}
+        return {
+            name: replace(agent, ridge=ridge) if isinstance(agent, Agent) else agent
+            for name, agent in made.items()
+            if agent
+        }
 
     @property
     def text(self) -> str:
@@ -228,14 +233,20 @@ class SimulatedRun:
         }
         return replace(self.blocks[0], **fields)
 
-    def agent(self, agents: Sequence[Agent]) -> Agent:
+    @property
+    def series(self) -> Series:
+        """Whose rounds these are, and when in the unit's own time."""
+        unit, clock, units = [], [], 0
+        for rounds in self.rounds:
+            count, length = rounds.shape
+            unit.append(np.broadcast_to(units + np.arange(count)[:, None], rounds.shape))
+            clock.append(np.broadcast_to(np.arange(length), rounds.shape))
+            units += count
+        return Series(self.in_a_row(unit), self.in_a_row(clock))
+
+    def agent(self, agents: Sequence[Agent | Team]) -> Agent | Team:
         """Return a policy's agents, one for each block, as one that plays the rounds in a row."""
-        fields: dict[str, Any] = {
-            name: self.in_a_row([getattr(agent, name) for agent in agents])
-            for name in ("x", "error", "taught")
-            if isinstance(getattr(agents[0], name), np.ndarray)
-        }
-        return replace(agents[0], **fields)
+        return laid_out(agents, self.in_a_row, self.series)
 
 
 def usable_rows(law: PosteriorLaw, history: History) -> Bool:
@@ -410,7 +421,7 @@ class RivalWorld:
 
 def _agents_in_a_row(
     policies: StudyPolicies, drawn: SimulatedRun, notes: list[str]
-) -> dict[str, Agent]:
+) -> dict[str, Agent | Team]:
     """Return the policies that can play in every block, by name."""
     by_block = [policies.agents(block, notes) for block in drawn.blocks]
     return {
@@ -420,9 +431,9 @@ def _agents_in_a_row(
     }
 
 
-def _calibrated_parts(agents: dict[str, Agent], run: Run) -> Float2 | None:
+def _calibrated_parts(agents: dict[str, Agent | Team], run: Run) -> Float2 | None:
     cautious = agents.get("pulse_calibrated")
-    return None if cautious is None else radius_parts(cautious, run)
+    return radius_parts(cautious, run) if isinstance(cautious, Agent) else None
 
 
 def _noted(notes: Sequence[str]) -> str:
@@ -435,4 +446,6 @@ def _merged(runs: list[Run]) -> Run:
         np.concatenate([getattr(run, name) for run in runs], axis=1)
         for name in ("action", "regret", "regret_cond")
     )
-    return Run(first.names, action, regret, cond, np.concatenate([run.info_gap for run in runs]))
+    gap = np.concatenate([run.info_gap for run in runs])
+    guards = [run.overruled for run in runs if run.overruled is not None]
+    return Run(first.names, action, regret, cond, gap, np.concatenate(guards, axis=1))
