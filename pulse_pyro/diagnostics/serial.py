@@ -13,6 +13,11 @@ negative dependence, the more so the more columns Z has and the slower they move
 score of the rank of e_l: it is symmetric, so skewed noise does not skew U. Units are independent: a
 t test of E U_i = 0 at each lag, and Bonferroni over lags. At levels below 0.08 units that differ in
 variance make the t test cautious, not wrong.
+
+Of a law with memory, what its filter leaves is tested. The memory was itself estimated: an error in
+lag-1 memory moves the correlation of what is left by as much, with a variance of at most 1 / (rows
+that taught it). So t is divided by the root of 1 + held-out / taught, by units or by rows,
+whichever is more; it is cautious then.
 """
 
 from __future__ import annotations
@@ -87,11 +92,13 @@ def serial_dependence(residual: ArrayLike, x: ArrayLike, lags: int = 3) -> Seria
     return serial_rows(r[unit, step], inputs[unit, step], Place(unit, step), lags)
 
 
-def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> SerialTest:
+def serial_rows(
+    residual: Float1, x: Float2, place: Place, lags: int = 3, extra: float = 1.0
+) -> SerialTest:
     """Test the residuals (n,) of rows of an archive; see :func:`serial_dependence`.
 
     x : (n, p) inputs of the law; rows with an unseen input, or NaN residual, are left out. place :
-    where the rows stand, in order of unit and step.
+    where the rows stand, in order of unit and step. extra : t^2 is divided by it.
     """
     used = np.isfinite(residual) & np.isfinite(x).all(-1)
     y, kept = residual[used], Place(place.unit[used], place.step[used])
@@ -102,14 +109,17 @@ def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> Ser
     e = y - q @ (q.T @ y)
     if not np.abs(e).max() > 1e-9 * np.abs(y).max():
         return _not_judged(units)  # nothing is left to depend on anything
-    return _test(e, q, kept, lags)
+    return _test(e, q, kept, lags, extra)
 
 
 def ask_serial(case: HeldOut, j: int) -> list[Check]:
     """Ask whether earlier W tell more than the law's inputs, and its memory if it has one, do."""
-    judged = case.judged
-    test = serial_rows(case.left[:, j], case.x[judged.row], judged.place)
-    kind = "" if case.memory is None else case.memory.kind
+    judged, memory = case.judged, case.memory
+    kind, extra = "", 1.0
+    if memory is not None:
+        units = len(np.unique(judged.unit))
+        kind, extra = memory.kind, 1.0 + max(units / memory.units, len(judged.row) / memory.rows)
+    test = serial_rows(case.left[:, j], case.x[judged.row], judged.place, extra=extra)
     return [serial_check(case.names[j], test, kind)]
 
 
@@ -155,7 +165,7 @@ def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
     return Check(label, word, test.correlation, MARGINS[1], text)
 
 
-def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
+def _test(e: Float1, q: Float2, place: Place, lags: int, extra: float) -> SerialTest:
     units = len(np.unique(place.unit))
     leverage = (q**2).sum(1)
     # a row that Z fits by itself alone leaves no residual, and nothing can be said without it
@@ -169,7 +179,8 @@ def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
         without = e[k] + np.einsum("ij,ij->i", q[k], q[l]) * part[l]
         whose = np.unique(place.unit[k], return_inverse=True)[1]
         total = np.bincount(whose, without * score[l]).astype(np.float64)
-        test = _lag(total, np.sqrt((without**2).sum() * (score[l] ** 2).sum()), lag)
+        scale = np.sqrt((without**2).sum() * (score[l] ** 2).sum())
+        test = _lag(total, scale, lag, extra)
         if test is not None:
             tests.append(test)
     if not tests:
@@ -181,7 +192,7 @@ def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
     return best._replace(p=min(1.0, best.p * len(judged)), lags=len(judged))
 
 
-def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
+def _lag(by_unit: Float1, scale: float, lag: int, extra: float) -> SerialTest | None:
     """Return the t test of the unit scores of one lag, p NaN for few; None if all are 0."""
     units = len(by_unit)
     error = by_unit.std(ddof=1) * np.sqrt(units) if units > 1 else 0.0
@@ -189,7 +200,7 @@ def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
         return None
     if units < FEWEST:
         return SerialTest(np.nan, np.nan, float(by_unit.sum() / scale), units, 1, lag)
-    t = float(by_unit.sum() / error)
+    t = float(by_unit.sum() / (error * np.sqrt(extra)))
     return SerialTest(
         t, float(2.0 * stats.t.sf(abs(t), units - 1)), float(by_unit.sum() / scale), units, 1, lag
     )

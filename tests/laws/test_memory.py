@@ -9,6 +9,8 @@ from sklearn.linear_model import LinearRegression
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
+from pulse_pyro.diagnostics.by_unit import Place
+from pulse_pyro.diagnostics.serial import serial_rows
 from pulse_pyro.laws.adapter import LawAdapter
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.memory import (
@@ -21,7 +23,7 @@ from pulse_pyro.laws.memory import (
     steps_of,
     sums_of,
 )
-from tests.helpers import arma, z_bound
+from tests.helpers import FALSE_ALARM, arma, z_bound
 
 KEEP = np.array([0.7, -0.4])
 SHOCK = np.array([[1.0, 0.3], [0.3, 0.5]])
@@ -236,6 +238,31 @@ def test_serial_fails_a_memory_of_another_shape(kind):
     ups_and_downs = {"alternate": (-0.3, 0.6)}
     fit, held_out = archive(60, 60, **ups_and_downs), archive(60, 60, **ups_and_downs, seed=5)
     assert serial(pp.linear_lags(3).with_memory(kind).fit(fit, seed=0), held_out).verdict == "fail"
+
+
+def test_serial_allows_for_a_memory_that_was_estimated():
+    """A slight memory is learned with the most error, the more so from few units."""
+    below = {1.0: 0, 7.0: 0}
+    for r in range(150):
+        memory = fit_memory(*simulated(10, 20, 0.1, seed=2 * r), "ar")
+        residual, unit, step = simulated(60, 20, 0.1, seed=2 * r + 1)
+        left = memory.innovations(residual, unit, step)[:, 0]
+        x = np.random.default_rng(r).standard_normal((len(left), 1))
+        for extra in below:
+            below[extra] += serial_rows(left, x, Place(unit, step), extra=extra).p < 0.05
+    most = stats.binom.isf(FALSE_ALARM, 150, 0.05)
+    assert below[7.0] <= most < below[1.0]
+
+
+def test_a_check_divides_by_what_taught_the_memory():
+    fit, held_out = archive(10, 20, 0.1), archive(60, 20, 0.1, seed=5)
+    law = pp.linear_lags(1).with_memory("ar").fit(fit, seed=0)
+    left = law.memory.innovations(
+        held_out.w - law(held_out).mean(), held_out.unit_of, held_out.step
+    )
+    place = Place(held_out.unit_of, held_out.step)
+    wanted = serial_rows(left[:, 0], held_out.s, place, extra=7.0)
+    assert f"p = {wanted.p:.2g}" in serial(law, held_out).text
 
 
 def test_other_checks_are_those_of_the_law_alone():
