@@ -24,6 +24,7 @@ from pulse_pyro._pyro.inference import (
 from pulse_pyro.base import ModelCard, Summary
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.laws.conjugate import gram
+from pulse_pyro.laws.ellipsoid import LeastSquares, scaled_squares
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 
@@ -92,6 +93,14 @@ class FitData:
         out = self.n * np.outer(ones, ones)
         out[1:, 1:] += self.moments / np.outer(scale, scale)
         return out
+
+    def squares(self, cluster: Int) -> LeastSquares | None:
+        """Return least squares of raw w on (1, x) in the law's units, rows being complete.
+
+        cluster : (rows of the archive,) the cluster of each.
+        """
+        units = self.scaler.x_mean, self.scaler.x_scale
+        return scaled_squares(self.rows.x, self.rows.w, cluster[self.rows.at], units)
 
     @property
     def inputs(self) -> GaussianInputs:
@@ -218,6 +227,10 @@ class Family(Protocol):
     @property
     def engine_reason(self) -> str:
         """Why not every engine suits it."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether E[w | x] is linear in x, whatever the draws."""
 
     @property
     def uses_holes(self) -> bool:
@@ -350,7 +363,12 @@ class Law:
             record=record,
             units=history.clusters,
             schema=history.schema,
+            squares=data.squares(history.cluster) if law._linear else None,
         )
+
+    @property
+    def _linear(self) -> bool:
+        return self.family is not None and self.family.linear
 
     def engine(self, how: Inference | None) -> Inference:
         """Return the engine asked for, or the law's own; refuse one that does not suit it."""

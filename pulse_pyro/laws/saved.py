@@ -17,6 +17,7 @@ from pulse_pyro.base import ModelCard, Schema, Site, Summary, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags, Stack, Window
 from pulse_pyro.laws import LAWS
+from pulse_pyro.laws.ellipsoid import LeastSquares
 from pulse_pyro.laws.filtering import Filtered, FilteredLaw, StateSpace
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.growing import GrowingArchive
@@ -173,6 +174,8 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
         "probe": None if fitted.law.family is not None else _probe(fitted),
     }
     packed = Packed(manifest, {name: np.asarray(v, np.float64) for name, v in arrays.items()})
+    if fitted.squares is not None:
+        packed = packed.holding("squares", pack_value(fitted.squares, (LeastSquares,)))
     return packed.holding("fit", pack_value((fitted.record, fitted.card), RECORDS))
 
 
@@ -212,11 +215,24 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
         record=record,
         units=tuple(saved["units"]),
         schema=schema,
+        squares=_squares(packed, p, w_dim),
     )
     _same_answers(fitted, saved["probe"])
     if fitted.id != saved["law_id"]:
         raise BundleError("it does not carry the law its manifest names.")
     return fitted
+
+
+def _squares(packed: Packed, p: int, w_dim: int) -> LeastSquares | None:
+    """Least squares of a linear law; earlier versions did not keep them."""
+    if "squares" not in packed.manifest:
+        return None
+    found = unpack_value(packed.part("squares"), LeastSquares, (LeastSquares,))
+    shapes = found.centre.shape, found.inverse.shape, found.meat.shape, found.scale.shape
+    size = 1 + p
+    if shapes != ((w_dim, size), (size, size), (w_dim, size, size), (p,)):
+        raise BundleError(f"its least squares are {shapes}, not for {p} inputs and {w_dim} W.")
+    return found
 
 
 def _same_answers(fitted: PosteriorLaw, probe: list[float] | None) -> None:
