@@ -15,8 +15,7 @@ A law that is not linear has one for a declared sieve q(s): z = (1, q) then expl
 leaves, E[W | S] = mu_hat(S) + beta' z, and beta is estimated on units the law has not seen.
 
 NOT covered: E[W | S_1:t] that is not linear in z (with a sieve: an error of the law that is not).
-The ellipsoid is conditional on that form. Where an input is not seen it stands for its mean given
-the seen ones, as if inputs were jointly Gaussian; a sieve cannot speak there.
+The ellipsoid is conditional on that form, and says nothing of rows whose inputs are not all seen.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int, share
 from pulse_pyro._core.errors import DataError, LeakageError, ModelError, SettingError
 from pulse_pyro.base import Conditional, Follower, Schema, Summary
 from pulse_pyro.data.history import History, Source, context_rows
-from pulse_pyro.laws.scaling import GaussianInputs
 
 Variance = Literal["cluster", "classical"]
 Sieve = Summary | Callable[[Float2], Float2]
@@ -56,10 +54,6 @@ class AboutW(Protocol):
     @property
     def schema(self) -> Schema:
         """Its columns."""
-
-    @property
-    def inputs(self) -> GaussianInputs:
-        """Moments of its inputs."""
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -94,22 +88,24 @@ class Ellipsoid:
     def at(self, law: AboutW, source: Source) -> tuple[Float2, Float2]:
         """Return z (n, P) and E[W] at the centre (n, w), at every row of an archive or of series.
 
-        source : an archive, or s (batch, time, s_dim), n = batch * time.
+        source : an archive, or s (batch, time, s_dim), n = batch * time. NaN where an input is not
+        seen.
         """
-        x, _ = context_rows(source, law.summary, law.schema, "ellipsoid")
+        q, _ = context_rows(source, law.summary, law.schema, "ellipsoid")
         if self.sieve is None:
-            q = law.inputs.fill(x)
-        elif isinstance(self.sieve, Summary):
+            z = self.z(q)
+            return z, self.mean(z)
+        if isinstance(self.sieve, Summary):
             q, _ = context_rows(source, self.sieve, law.schema, "ellipsoid: sieve")
         else:
-            q = sieve_values(self.sieve, x)
+            q = sieve_values(self.sieve, q)
         z = self.z(q)
-        return z, self.mean(z) if self.sieve is None else law(source).mean() + self.mean(z)
+        return z, law(source).mean() + self.mean(z)
 
     def now(self, law: AboutW, follower: Follower) -> tuple[Float2, Float2]:
         """Return z (1, P) and E[W] at the centre (1, w) of a series that is followed online."""
         if self.sieve is None:
-            z = self.z(law.inputs.fill(follower.inputs()[None]))
+            z = self.z(follower.inputs()[None])
             return z, self.mean(z)
         if isinstance(self.sieve, Summary):
             q = self.sieve.last(follower.state()["rows"][-self.sieve.memory :])[None]

@@ -166,6 +166,8 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
     arrays = {f"draw.{name}": value for name, value in fitted.draws.items()}
     arrays |= {name: getattr(fitted.scaler, name) for name in SCALER}
     arrays |= {"input_mean": fitted.inputs.mean, "input_cov": fitted.inputs.cov}
+    if fitted.squares is not None:
+        arrays |= {f"squares.{name}": np.array(v) for name, v in vars(fitted.squares).items()}
     manifest: dict[str, Any] = {
         "spec": law_spec(fitted.law),
         "units": list(fitted.units),
@@ -174,8 +176,6 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
         "probe": None if fitted.law.family is not None else _probe(fitted),
     }
     packed = Packed(manifest, {name: np.asarray(v, np.float64) for name, v in arrays.items()})
-    if fitted.squares is not None:
-        packed = packed.holding("squares", pack_value(fitted.squares, (LeastSquares,)))
     return packed.holding("fit", pack_value((fitted.record, fitted.card), RECORDS))
 
 
@@ -225,14 +225,19 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
 
 def _squares(packed: Packed, p: int, w_dim: int) -> LeastSquares | None:
     """Least squares of a linear law; earlier versions did not keep them."""
-    if "squares" not in packed.manifest:
+    if "squares.centre" not in packed.arrays:
         return None
-    found = unpack_value(packed.part("squares"), LeastSquares, (LeastSquares,))
-    shapes = found.centre.shape, found.inverse.shape, found.meat.shape, found.scale.shape
     size = 1 + p
-    if shapes != ((w_dim, size), (size, size), (w_dim, size, size), (p,)):
-        raise BundleError(f"its least squares are {shapes}, not for {p} inputs and {w_dim} W.")
-    return found
+    return LeastSquares(
+        centre=packed.shaped("squares.centre", w_dim, size),
+        inverse=packed.shaped("squares.inverse", size, size),
+        meat=packed.shaped("squares.meat", w_dim, size, size),
+        residual=packed.shaped("squares.residual", w_dim, w_dim),
+        rows=int(packed.shaped("squares.rows")),
+        clusters=int(packed.shaped("squares.clusters")),
+        shift=packed.shaped("squares.shift", p),
+        scale=packed.shaped("squares.scale", p),
+    )
 
 
 def _same_answers(fitted: PosteriorLaw, probe: list[float] | None) -> None:
