@@ -17,7 +17,7 @@ from pulse_pyro.data.history import History
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse, pulse_adaptive
 from pulse_pyro.envs.arma import ArmaWorld
 from pulse_pyro.envs.baselines import clbbf_agent, clbbf_paper_agent, clbbf_warm_agent
-from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, cond_oracle
+from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, PerRun, Team, cond_oracle
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import slopes
 from pulse_pyro.paper.setting import Agents, Ready
@@ -123,7 +123,9 @@ def with_draws(env: ArmaWorld, *, radius: Radius = PUBLISHED, calibrated: bool =
     return partial(_with_draws, made=usual(env, calibrated=calibrated), radius=radius)
 
 
-def _with_draws(ready: Ready, made: Agents, radius: Radius) -> Sequence[Agent | Fixed]:
+def _with_draws(
+    ready: Ready, made: Agents, radius: Radius
+) -> Sequence[Agent | Team | PerRun | Fixed]:
     agents = [
         replace(agent, radius=radius)
         if isinstance(agent, Agent) and agent.radius == PUBLISHED
