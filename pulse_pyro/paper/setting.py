@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.data.history import History
-from pulse_pyro.envs.simulation import Agent, Fixed
+from pulse_pyro.envs.simulation import Agent, Fixed, Team
 from pulse_pyro.envs.world import Environment, World
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Ready:
     seed: int
 
 
-Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Fixed]]
+Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Team | Fixed]]
 
 
 @dataclass(frozen=True)
