@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -84,6 +84,18 @@ class World:
     def reward(self) -> Float3:
         """What each arm would pay, noise included."""
         return self.mean_full + self.noise[..., None]
+
+    def one(self, run: int) -> World:
+        """Return a single run, for agents whose laws differ from run to run."""
+        at = slice(run, run + 1)
+        return replace(
+            self,
+            s=self.s[at],
+            w=self.w[at],
+            phi=self.phi[at],
+            phibar=self.phibar[at],
+            noise=self.noise[at],
+        )
 
     def regret(self, action: Int, *, full: bool) -> Float2:
         """Per-round noise-free regret of actions (run, time); 0 where no arm was played.
