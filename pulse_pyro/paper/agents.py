@@ -17,7 +17,7 @@ from pulse_pyro.data.history import History
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse, pulse_adaptive
 from pulse_pyro.envs.arma import ArmaWorld
 from pulse_pyro.envs.baselines import clbbf_agent, clbbf_paper_agent, clbbf_warm_agent
-from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, Team, cond_oracle
+from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, PerRun, Team, cond_oracle
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import slopes
 from pulse_pyro.paper.committees import at_radius, table_committee
@@ -137,12 +137,16 @@ def with_draws(env: ArmaWorld, *, radius: Radius = PUBLISHED, calibrated: bool =
     return partial(_with_draws, made=usual(env, calibrated=calibrated), radius=radius)
 
 
-def _with_draws(ready: Ready, made: Agents, radius: Radius) -> Sequence[Agent | Team | Fixed]:
+def _with_draws(
+    ready: Ready, made: Agents, radius: Radius
+) -> Sequence[Agent | Team | PerRun | Fixed]:
     agents = [_with_radius(agent, radius) for agent in made(ready)]
     return [fresh_draws(ready.world, ready.laws["pulse"], radius=radius, seed=ready.seed), *agents]
 
 
-def _with_radius(agent: Agent | Team | Fixed, radius: Radius) -> Agent | Team | Fixed:
+def _with_radius(
+    agent: Agent | Team | PerRun | Fixed, radius: Radius
+) -> Agent | Team | PerRun | Fixed:
     if isinstance(agent, Team):
         return at_radius(agent, radius)
     if isinstance(agent, Agent) and agent.radius == PUBLISHED:

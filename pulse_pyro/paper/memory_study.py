@@ -19,11 +19,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Int
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
@@ -32,7 +31,7 @@ from pulse_pyro.diagnostics.serial import serial_check, serial_rows
 from pulse_pyro.envs.agents import oful, oful_lags, pulse
 from pulse_pyro.envs.baselines import kalman_agent, larl_agent
 from pulse_pyro.envs.latent_world import LatentArWorld, latent_ar
-from pulse_pyro.envs.simulation import Fixed, Team, cond_oracle
+from pulse_pyro.envs.simulation import Fixed, PerRun, Run, Team, cond_oracle
 from pulse_pyro.envs.teams import RewardScale, committee, remembering, tuned, with_past_rewards
 from pulse_pyro.envs.world import World
 from pulse_pyro.laws.linear import linear_lags
@@ -51,7 +50,6 @@ SHARES = (0.5, 0.0)
 UNITS, LENGTH, HORIZON = 100, 60, 1000
 DELTA = 0.05
 LAW = "pulse"
-PLAYED = ("pulse", "memory", "oful_lags_rewards", "committee")
 NOTES = {
     "pulse": "not published: E[W | S_t], nothing of earlier rewards",
     "memory": "not published: the law's leftover tracked by rewards",
@@ -70,75 +68,45 @@ def reward_scale(env: LatentArWorld, law: Any) -> RewardScale:
     return RewardScale(math.hypot(env.reward_sd, size * math.sqrt(2.0) * left), size, env.reward_sd)
 
 
-def teams(world: World, env: LatentArWorld, law: Any, seed: int) -> dict[str, Team]:
-    """Return what plays one run, by name; world : that run alone."""
+def teams(world: World, env: LatentArWorld, law: Any, seed: int) -> list[Team]:
+    """Return what plays one run; world : that run alone.
+
+    pulse and memory have a ball that is never in their way (any slack): R1 of a sigma-sub-Gaussian
+    reward, law errors left out, only to see whether it holds theta*.
+    """
     scale = reward_scale(env, law)
     lagged = oful_lags(world, Lags(2))
     lagged = replace(lagged, x=np.nan_to_num(lagged.x))  # before the first round S is at its mean
-    single = [
-        tuned(pulse(world, law, seed=seed), scale),
-        remembering(world, law, scale, seed=seed),
-        with_past_rewards(lagged, past_rewards(1), scale, name="oful_lags_rewards"),
-    ]
-    voting = committee([*single, tuned(oful(world), scale)])
-    return {team.name: team for team in (*single, voting)}
-
-
-def _agents(ready: Ready, env: LatentArWorld) -> Sequence[Fixed]:
-    world = ready.world
-    played: dict[str, list[Int]] = {name: [] for name in PLAYED}
-    for r, law in enumerate(ready.laws[LAW]):
-        one = world.one(r)
-        for name, team in teams(one, env, law, ready.seed).items():
-            played[name].append(team.play(one.reward).action[0])
+    plain = tuned(pulse(world, law, seed=seed), scale)
+    tracked = remembering(world, law, scale, seed=seed)
+    past = with_past_rewards(lagged, past_rewards(1), scale, name="oful_lags_rewards")
+    ball = Ball(
+        theta_bound=scale.theta_bound,
+        delta=DELTA,
+        noise=scale.sigma,
+        spread=None,
+        directions=np.zeros((0, len(env.theta))),
+        of=np.zeros(0, np.int64),
+    )
     return [
-        *(Fixed(name, np.stack(actions)) for name, actions in played.items()),
-        larl_agent(world, context=True, seed=ready.seed),
+        *(replace(team, ball=ball, slack=math.inf) for team in (plain, tracked)),
+        past,
+        committee([plain, tracked, past, tuned(oful(world), scale)]),
+    ]
+
+
+def _agents(ready: Ready, env: LatentArWorld) -> Sequence[PerRun | Fixed]:
+    world, seed = ready.world, ready.seed
+    runs = [teams(world.one(r), env, law, seed) for r, law in enumerate(ready.laws[LAW])]
+    return [
+        *(PerRun(each[0].name, each) for each in zip(*runs, strict=True)),
+        larl_agent(world, context=True, seed=seed),
         replace(kalman_agent(world, env), name="kalman_oracle"),
         cond_oracle(world),
     ]
 
 
-# Whether balls held, and whether what is left is serially independent.
-
-
-class Kept(NamedTuple):
-    """Of each run: whether a ball held theta* at all rounds, and whether ``serial`` fails."""
-
-    held: list[bool]
-    failed: list[bool]
-
-
-def kept(setting: Setting, runs: int, seed: int) -> tuple[Kept, Kept]:
-    """Return both without the filter and with it.
-
-    The ball is R1 of a sigma-sub-Gaussian reward, law errors left out, around a learner that plays
-    as it does alone (the fence is never in its way). ``serial`` is asked of a second archive.
-    """
-    env = setting.environment
-    assert isinstance(env, LatentArWorld)
-    ready = setting.prepared(runs, seed)
-    plain, filtered = Kept([], []), Kept([], [])
-    for r, law in enumerate(ready.laws[LAW]):
-        one, scale = ready.world.one(r), reward_scale(env, law)
-        made = teams(one, env, law, seed)
-        fence = Ball(
-            theta_bound=scale.theta_bound,
-            delta=DELTA,
-            noise=scale.sigma,
-            spread=None,
-            directions=np.zeros((0, len(env.theta))),
-            of=np.zeros(0, np.int64),
-        )
-        other = env.archive(setting.units, setting.length, rng=stream(seed, "held out", r))
-        for name, out in (("pulse", plain), ("memory", filtered)):
-            team = replace(made[name], ball=fence, slack=math.inf)
-            out.held.append(bool(team.play(one.reward, env.theta[None]).held[0]))
-            out.failed.append(_fails(law, other, tracked=name == "memory"))
-    return plain, filtered
-
-
-def _fails(law: Any, archive: History, *, tracked: bool) -> bool:
+def serial_fails(law: Any, archive: History, *, tracked: bool) -> bool:
     """Ask ``serial`` of what the law leaves, or of what its memory leaves of that."""
     left, kind, extra = archive.w - law(archive).mean(), "", 1.0
     if tracked:
@@ -149,6 +117,20 @@ def _fails(law: Any, archive: History, *, tracked: bool) -> bool:
     place = Place(archive.unit_of, archive.step)
     test = serial_rows(left[:, 0], archive.inputs(law.summary), place, extra=extra)
     return serial_check(archive.w_names[0], test, kind).verdict == "fail"
+
+
+def _failing(setting: Setting, runs: int, seed: int) -> tuple[float, float]:
+    """Return the share of runs that ``serial`` fails on a second archive, without and with memory.
+
+    The laws are fitted anew, which gives the same ones: a run keeps none.
+    """
+    ready, failed = setting.prepared(runs, seed), []
+    for r, law in enumerate(ready.laws[LAW]):
+        rng = stream(seed, "held out", r)
+        other = setting.environment.archive(setting.units, setting.length, rng=rng)
+        failed.append([serial_fails(law, other, tracked=tracked) for tracked in (False, True)])
+    plain, tracked = np.mean(failed, axis=0)
+    return float(plain), float(tracked)
 
 
 def beside_pulse(result: Result) -> DataFrame:
@@ -165,7 +147,7 @@ def beside_pulse(result: Result) -> DataFrame:
         gain = paired(run, "memory", "pulse")
         better = "memory" if gain.difference < 0 else "pulse"
         vote = paired(run, "committee", better)
-        plain, filtered = kept(setting, len(run.info_gap), result.seed)
+        plain, tracked = _failing(setting, len(run.info_gap), result.seed)
         rows.append(
             {
                 "setting": setting.label,
@@ -175,13 +157,19 @@ def beside_pulse(result: Result) -> DataFrame:
                 "committee_over": vote.difference,
                 "committee_over_se": vote.se,
                 "committee_times": 1.0 + vote.difference / float(run.of(better)[:, -1].mean()),
-                "held_pulse": float(np.mean(plain.held)),
-                "held_memory": float(np.mean(filtered.held)),
-                "serial_fails_pulse": float(np.mean(plain.failed)),
-                "serial_fails_memory": float(np.mean(filtered.failed)),
+                "held_pulse": _held(run, "pulse"),
+                "held_memory": _held(run, "memory"),
+                "serial_fails_pulse": plain,
+                "serial_fails_memory": tracked,
             }
         )
     return pd.DataFrame(rows)
+
+
+def _held(run: Run, name: str) -> float:
+    """Share of the runs whose ball held theta* at all rounds."""
+    assert run.held is not None
+    return float(run.held[run.names.index(name)].mean())
 
 
 def _number(value: float) -> str:

@@ -11,7 +11,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.data.history import History
-from pulse_pyro.envs.simulation import Agent, Fixed, Team
+from pulse_pyro.envs.simulation import Agent, Fixed, PerRun, Team
 from pulse_pyro.envs.world import Environment, World
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Ready:
     seed: int
 
 
-Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Team | Fixed]]
+Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Team | PerRun | Fixed]]
 
 
 @dataclass(frozen=True)
