@@ -13,6 +13,7 @@ _HOMES = {
     "pulse_pyro.radius": "robust robust_paper thompson",
     "clbbf_ucb": "Exploration clbbf clbbf_shared clbbf_warm",
     "larl_ucb": "larl",
+    "meb": "play_meb",
     "kalman_oracle": "kalman autoregression",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
