@@ -34,7 +34,7 @@ from pulse_pyro.data.history import Source
 from pulse_pyro.features import Features, slopes
 from pulse_pyro.laws.ellipsoid import Ellipsoid
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.policies.balls import RewardNoise, open_part
+from pulse_pyro.policies.balls import RewardNoise, open_part, with_memory_note
 from pulse_pyro.policies.guard import Ball, BiasMap
 
 PSI_RIDGE = 0.3  # lambda_psi (S / sigma)^2; chosen on exploration seeds
@@ -168,4 +168,4 @@ def augmented_ball(
     for i, j in pairs:
         weights[j] += psi_ridge / lam * ellipsoid.chi[i] ** 2
     scored = Augmented(ellipsoid, law, bias, pairs, math.sqrt(lam / psi_ridge))
-    return scored, replace(plain, weights=weights), lam
+    return scored, with_memory_note(replace(plain, weights=weights), law), lam

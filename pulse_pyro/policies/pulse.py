@@ -21,6 +21,7 @@ from pulse_pyro.policies.balls import (
     calibration_bias,
     complete_rows,
     reward_noise,
+    with_memory_note,
 )
 from pulse_pyro.policies.core import Core
 from pulse_pyro.policies.guard import reward_spread
@@ -148,6 +149,7 @@ class PulseUCB(Streaming):
             reward_noise(reward_sd, reward_range, sigma), theta_bound, "PulseUCB"
         )
         ball = band_ball(calibration, bias, noise, theta_bound=most, delta=delta, spread=spread)
+        ball = with_memory_note(ball, law)
         dim = len(features.names)
         scorer.affine = True
         core = StreamingGuard(

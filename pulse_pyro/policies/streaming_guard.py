@@ -267,7 +267,9 @@ class StreamingGuard:
 
     def __repr__(self) -> str:
         ball, total = self.ball, int(self.counts.sum())
-        who = self.advisor if isinstance(self.advisor, Radius | str) else "a function"
+        who = self.advisor
+        if not isinstance(who, Radius | str):
+            who = getattr(who, "__name__", type(who).__name__)
         unusable = int(self.counts[UNUSABLE])
         head = (
             f"guard around {who}, slack {self.slack:g}: {self.share_overruled:.1%} of {total} "
@@ -277,9 +279,10 @@ class StreamingGuard:
         if ball.heuristic:
             fence = f"heuristic: {ball.heuristic}; it plays like its advisor and promises nothing"
         else:
+            also = " and the law's error at two arms" if len(ball.directions) else ""
             fence = (
-                f"guarantee: a round costs at most 2 c r w, against the best policy on S, with "
-                f"probability >= {max(ball.probability, 0.0):.4g}"
+                f"guarantee: a round costs at most 2 c r w{also}, against the best policy on S, "
+                f"with probability >= {max(ball.probability, 0.0):.4g}"
             )
         return f"{head}\n  {fence}\n  conditional on: {rests}"
 
