@@ -260,7 +260,11 @@ class Streaming:
         self._open: dict[int, PendingDecision] = {}
         self._issued = 0
         self._arms = list(range(arms))
-        self._x = np.empty((1, 1, arms, len(scorer.names)))
+        self.resize()
+
+    def resize(self) -> None:
+        """Make room for as many features as are scored now."""
+        self._x = np.empty((1, 1, len(self._arms), len(self.scorer.names)))
 
     @property
     def law(self) -> FittedLaw:
@@ -285,7 +289,7 @@ class Streaming:
     def __repr__(self) -> str:
         state = self.state
         theta = ", ".join(
-            f"{n} {v:.3g}" for n, v in zip(self.scorer.names, state.theta, strict=True)
+            f"{n} {v:.3g}" for n, v in zip(self.scorer.names, state.theta, strict=False)
         )
         return (
             f"{type(self).__name__}: {int(state.rounds)} rewards learned, {len(self._open)} "

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float1, Float3, Float4
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Follower
@@ -38,6 +38,7 @@ from pulse_pyro.policies.linear import NO_MASK, State
 from pulse_pyro.policies.members import (
     DRAWN,
     DRIFT,
+    EVIDENCE,
     GIVEN,
     INDEX,
     LED,
@@ -107,6 +108,38 @@ class LearnerShape(NamedTuple):
     alpha: float
 
 
+class WeightHistory:
+    """Weights of learners over decisions, thinned out: at most 512 points, whatever the time."""
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self.stride, self.rounds, self.weights = 1, list[int](), list[Float1]()
+
+    def note(self, decision: int, weights: Float1) -> None:
+        """Keep the weights (k,) of a decision if its turn has come."""
+        if decision % self.stride:
+            return
+        self.rounds.append(decision)
+        self.weights.append(weights)
+        if len(self.rounds) > self.MOST:
+            self.stride *= 2
+            keep = [i for i, r in enumerate(self.rounds) if r % self.stride == 0]
+            self.rounds = [self.rounds[i] for i in keep]
+            self.weights = [self.weights[i] for i in keep]
+
+    def drop(self, k: int) -> None:
+        """Forget a learner."""
+        self.weights = [np.delete(w, k) if len(w) > k else w for w in self.weights]
+
+    def arrays(self, members: int) -> tuple[Int, Float2]:
+        """Return decisions (n,) and weights (n, members), 0 for those who had not joined."""
+        out = np.zeros((len(self.rounds), members))
+        for row, w in zip(out, self.weights, strict=True):
+            row[: len(w)] = w
+        return np.array(self.rounds, np.int64), out
+
+
 class StreamingGuard:
     """Lets an advisor play as long as its arm cannot be shown to be worse than the ball is wide.
 
@@ -172,6 +205,7 @@ class StreamingGuard:
         self.noise = stream(advisor.seed if isinstance(advisor, Radius) else 0, "thompson")
         self._drawn = NO_NOISE
         self._weights = np.full(1 + len(others), 1.0 / (1 + len(others)))
+        self.history = WeightHistory()
         self._unknown = np.full((1, 1, actions), np.nan)
         self._given = np.full((1, 1), -1, np.int64)
         self._output = member_output((1, 1), 1 + len(others))
@@ -201,6 +235,49 @@ class StreamingGuard:
         d, sums = int(self.setup.dims[k]), self.kept.sums[0, k]
         scale = float(sums[SCALE] / (SHAPE + 0.5 * sums[ROUNDS]))
         return Belief(self.kept.theta[0, k, :d], self.kept.inverse[0, k, :d, :d], scale)
+
+    @property
+    def past_weights(self) -> tuple[Int, Float2]:
+        """Decisions (n,) and the learners' weights there, (n, k); 0 before one had joined."""
+        return self.history.arrays(len(self._weights))
+
+    def seat(self, shape: LearnerShape) -> None:
+        """Let a learner join, with the evidence of the committee so far."""
+        sums, setup = self.kept.sums[0], self.setup
+        self._resize(np.arange(len(setup.dims)), [shape], float(self._weights @ sums[:, EVIDENCE]))
+
+    def unseat(self, k: int) -> None:
+        """Let learner k go; not the first."""
+        self._resize(np.delete(np.arange(len(self.setup.dims)), k), [], 0.0)
+        self.history.drop(k)
+
+    def _resize(self, stay: Int, join: list[LearnerShape], evidence: float) -> None:
+        """Go on with some of the learners, and new ones behind them."""
+        old, kept = self.setup, self.kept
+        self.setup = member_setup(
+            [*old.dims[stay].tolist(), *(each.dim for each in join)],
+            [*old.ridge[stay].tolist(), *(each.ridge for each in join)],
+            [*old.alpha[stay].tolist(), *(each.alpha for each in join)],
+            [*old.guess[stay].tolist(), *(float(old.guess[0]) for _ in join)],
+            advisor=old.advisor,
+            slack=old.slack,
+            rule=old.rule,
+        )
+        self._setup_of_one = self.setup._replace(advisor=VOTE, slack=0.0)
+        self.kept = first_state(self.setup, 1)
+        for new, k in enumerate(stay):
+            d = int(old.dims[k])
+            for name in ("precision", "inverse"):
+                getattr(self.kept, name)[0, new, :d, :d] = getattr(kept, name)[0, k, :d, :d]
+            for name in ("b", "theta"):
+                getattr(self.kept, name)[0, new, :d] = getattr(kept, name)[0, k, :d]
+            self.kept.sums[0, new] = kept.sums[0, k]
+        self.kept.sums[0, len(stay) :, EVIDENCE] = evidence
+        members, arms = len(self.setup.dims), self._unknown.shape[2]
+        self._weights = np.concatenate([self._weights[stay], np.zeros(len(join))])
+        self._output = member_output((1, 1), members)
+        self._carry = carry_setup([None] * members, arms)
+        self._carried = carry_state(self._carry, 1, 1)
 
     @property
     def weights(self) -> Float1:
@@ -246,6 +323,8 @@ class StreamingGuard:
             return None
         chosen = int(out.chosen[0, 0])
         self.counts[chosen] += 1
+        if len(self._weights) > 1:
+            self.history.note(int(self.counts.sum()), self._weights)
         by, why = WHO[chosen] if self.ball is not None else (self._by, UNFENCED)
         return CoreChoice(
             action=action,
