@@ -6,6 +6,8 @@ _HOMES = {
     "linear": "State Decision init decide update",
     "horizon": "play_horizon",
     "pulse": "PulseUCB",
+    "carried": "past_rewards",
+    "balls": "RewardNoise reward_noise",
     "unsure_directions": "Directions directions augmented_bound",
     "adaptive": "AdaptivePulseUCB adaptive_features adaptive_error",
     "pulse_pyro.radius": "robust robust_paper thompson",
