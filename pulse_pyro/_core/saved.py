@@ -32,6 +32,7 @@ KINDS = {
     "diagnostics": Kind("Diagnostics", "diagnostics.result"),
     "policy": Kind("Streaming", "policies.saved", ("law", "features")),
     "run": Kind("Run", "envs.simulation"),
+    "design": Kind("Design", "study.design"),
 }
 
 
