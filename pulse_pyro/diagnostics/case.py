@@ -14,7 +14,8 @@ from pulse_pyro.base import FittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import Place, estimated
 from pulse_pyro.diagnostics.result import ScoreComparison
-from pulse_pyro.laws.filtering import Filtered
+from pulse_pyro.laws.memory import Memory
+from pulse_pyro.laws.remembering import inputs_seen, memory_of
 
 # What a law says about held-out rows: expectations, draws, and where W fell among them.
 
@@ -113,9 +114,25 @@ class HeldOut:
     @cached_property
     def lags_seen(self) -> Bool:
         """Judged rows (n,) whose lags were seen: elsewhere earlier W do tell more, always."""
-        summary = self.fitted.summary
-        raw = self.history.inputs(summary.window) if isinstance(summary, Filtered) else self.x
-        return np.asarray(np.isfinite(raw[self.judged.row]).all(-1))
+        return np.asarray(inputs_seen(self.fitted, self.history)[self.judged.row])
+
+    @property
+    def memory(self) -> Memory | None:
+        """How what the law leaves of W persists, where it was given a memory."""
+        return memory_of(self.fitted)
+
+    @cached_property
+    def left(self) -> Float2:
+        """(n, w_dim) what is left of W at judged rows, NaN where lags were not seen.
+
+        W less the law's mean; of a law with memory, W less what the filter predicts from the mean
+        and the unit's earlier W.
+        """
+        judged = self.judged
+        residual: Float2 = np.where(self.lags_seen[:, None], judged.w - judged.mean, np.nan)
+        if self.memory is None:
+            return residual
+        return self.memory.innovations(residual, judged.unit, judged.place.step)
 
     @cached_property
     def gaps(self) -> tuple[Predictions, float] | None:

@@ -13,6 +13,11 @@ negative dependence, the more so the more columns Z has and the slower they move
 score of the rank of e_l: it is symmetric, so skewed noise does not skew U. Units are independent: a
 t test of E U_i = 0 at each lag, and Bonferroni over lags. At levels below 0.08 units that differ in
 variance make the t test cautious, not wrong.
+
+Of a law with memory, what its filter leaves is tested. The memory was itself estimated: an error in
+lag-1 memory moves the correlation of what is left by as much, with a variance of at most 1 / (rows
+that taught it). So t is divided by the root of 1 + held-out / taught, by units or by rows,
+whichever is more; it is cautious then.
 """
 
 from __future__ import annotations
@@ -87,11 +92,13 @@ def serial_dependence(residual: ArrayLike, x: ArrayLike, lags: int = 3) -> Seria
     return serial_rows(r[unit, step], inputs[unit, step], Place(unit, step), lags)
 
 
-def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> SerialTest:
+def serial_rows(
+    residual: Float1, x: Float2, place: Place, lags: int = 3, extra: float = 1.0
+) -> SerialTest:
     """Test the residuals (n,) of rows of an archive; see :func:`serial_dependence`.
 
     x : (n, p) inputs of the law; rows with an unseen input, or NaN residual, are left out. place :
-    where the rows stand, in order of unit and step.
+    where the rows stand, in order of unit and step. extra : t^2 is divided by it.
     """
     used = np.isfinite(residual) & np.isfinite(x).all(-1)
     y, kept = residual[used], Place(place.unit[used], place.step[used])
@@ -102,51 +109,63 @@ def serial_rows(residual: Float1, x: Float2, place: Place, lags: int = 3) -> Ser
     e = y - q @ (q.T @ y)
     if not np.abs(e).max() > 1e-9 * np.abs(y).max():
         return _not_judged(units)  # nothing is left to depend on anything
-    return _test(e, q, kept, lags)
+    return _test(e, q, kept, lags, extra)
 
 
 def ask_serial(case: HeldOut, j: int) -> list[Check]:
-    """Ask whether earlier W tell more than the law's inputs do."""
-    judged = case.judged
-    residual = np.where(case.lags_seen, judged.w[:, j] - judged.mean[:, j], np.nan)
-    return [serial_check(case.names[j], serial_rows(residual, case.x[judged.row], judged.place))]
+    """Ask whether earlier W tell more than the law's inputs, and its memory if it has one, do."""
+    judged, memory = case.judged, case.memory
+    kind, extra = "", 1.0
+    if memory is not None:
+        units = len(np.unique(judged.unit))
+        kind, extra = memory.kind, 1.0 + max(units / memory.units, len(judged.row) / memory.rows)
+    test = serial_rows(case.left[:, j], case.x[judged.row], judged.place, extra=extra)
+    return [serial_check(case.names[j], test, kind)]
 
 
-def serial_check(name: str, test: SerialTest) -> Check:
-    """Return the verdict on one W.
+def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
+    """Return the verdict on one W; memory : its kind, where the test is of what the filter leaves.
 
     "fail" at p < 0.001 and |correlation| >= 0.05, "warn" at p < 0.01 and >= 0.02, "info" where the
     test did not judge: small dependence passes, however surely it is there.
     """
     label = f"serial {name}"
+    who = f"the law with memory {memory!r}" if memory else "the law"
     if not np.isfinite(test.p):
         large = np.isfinite(test.correlation) and abs(test.correlation) >= LARGE
         text = f"Not judged: {test.units} units have rows to compare and {FEWEST} are needed."
         if large:
             text += (
-                f" But what the law leaves of {name} correlates with what it left {test.lag} "
+                f" But what {who} leaves of {name} correlates with what it left {test.lag} "
                 "step(s) earlier: hold out more units, or cut long ones into stretches, and look."
             )
         return Check(label, "warn" if large else "info", test.correlation, MARGINS[1], text)
     size = abs(test.correlation)
     word = verdict(test.p, size, MARGINS)
     text = (
-        f"Correlation of what the law leaves of {name} with what it left {test.lag} "
+        f"Correlation of what {who} leaves of {name} with what it left {test.lag} "
         f"step{'s' if test.lag > 1 else ''} earlier, the clearest of {test.lags} lags "
         f"({test.units} units, p = {test.p:.2g} over all lags; it fails below {FAIL} if the "
         f"correlation is {MARGINS[1]} or more)."
     )
-    if word != "pass":
+    if memory:
+        text += f" {name} less what its mean and the unit's earlier {name} predict is judged."
+    if word != "pass" and memory:
+        text += (
+            " So the memory is of another shape, and the filter is not to be trusted: try"
+            " 'level+ar', more lags of S or a more flexible mean."
+        )
+    elif word != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
             " radius' guarantee does not cover. Try more lags of S or a more flexible mean; if"
             " units have levels of their own, or earlier W come to be known, make them inputs; else"
-            " the noise itself has a memory, which past rewards could tell (larl, in simulations)."
+            " the noise itself has a memory, which past rewards can tell: laws.with_memory."
         )
     return Check(label, word, test.correlation, MARGINS[1], text)
 
 
-def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
+def _test(e: Float1, q: Float2, place: Place, lags: int, extra: float) -> SerialTest:
     units = len(np.unique(place.unit))
     leverage = (q**2).sum(1)
     # a row that Z fits by itself alone leaves no residual, and nothing can be said without it
@@ -160,7 +179,8 @@ def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
         without = e[k] + np.einsum("ij,ij->i", q[k], q[l]) * part[l]
         whose = np.unique(place.unit[k], return_inverse=True)[1]
         total = np.bincount(whose, without * score[l]).astype(np.float64)
-        test = _lag(total, np.sqrt((without**2).sum() * (score[l] ** 2).sum()), lag)
+        scale = np.sqrt((without**2).sum() * (score[l] ** 2).sum())
+        test = _lag(total, scale, lag, extra)
         if test is not None:
             tests.append(test)
     if not tests:
@@ -172,7 +192,7 @@ def _test(e: Float1, q: Float2, place: Place, lags: int) -> SerialTest:
     return best._replace(p=min(1.0, best.p * len(judged)), lags=len(judged))
 
 
-def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
+def _lag(by_unit: Float1, scale: float, lag: int, extra: float) -> SerialTest | None:
     """Return the t test of the unit scores of one lag, p NaN for few; None if all are 0."""
     units = len(by_unit)
     error = by_unit.std(ddof=1) * np.sqrt(units) if units > 1 else 0.0
@@ -180,7 +200,7 @@ def _lag(by_unit: Float1, scale: float, lag: int) -> SerialTest | None:
         return None
     if units < FEWEST:
         return SerialTest(np.nan, np.nan, float(by_unit.sum() / scale), units, 1, lag)
-    t = float(by_unit.sum() / error)
+    t = float(by_unit.sum() / (error * np.sqrt(extra)))
     return SerialTest(
         t, float(2.0 * stats.t.sf(abs(t), units - 1)), float(by_unit.sum() / scale), units, 1, lag
     )

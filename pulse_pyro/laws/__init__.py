@@ -23,5 +23,7 @@ _HOMES = {
     "pulse_pyro.features": "expected_features",
     "adapter": "as_law",
     "regressor": "from_sklearn",
+    "memory": "Memory",
+    "remembering": "with_memory",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

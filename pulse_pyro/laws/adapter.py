@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike
 from pulse_pyro._core.arrays import Float, Float1
 from pulse_pyro._core.errors import ModelError
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import Conditional, FittedLaw, Schema, Summary
+from pulse_pyro.base import Conditional, FittedLaw, Follower, Schema, Summary
 from pulse_pyro.data.history import Source
 from pulse_pyro.data.summary import Identity
 from pulse_pyro.laws.fitted import by_action
+from pulse_pyro.laws.memory import Memory
 
 PROBES = 5  # rows at which a law without a fingerprint of its own is asked for one
 
@@ -40,9 +41,13 @@ def as_law(law: Any, where: str) -> FittedLaw:
 
 @dataclass(frozen=True, eq=False)
 class LawAdapter:
-    """A law that brings ``__call__`` and ``schema`` alone, with what is missing filled in."""
+    """A law that brings ``__call__`` and ``schema`` alone, with what is missing filled in.
+
+    memory : see ``with_memory``.
+    """
 
     law: Any
+    memory: Memory | None = None
 
     @property
     def schema(self) -> Schema:
@@ -78,9 +83,10 @@ class LawAdapter:
         answer: Conditional = self.law(*by_action(source, at))
         return answer
 
-    def follow(self, unit: str | None = None) -> SeriesFollower:
-        """Follow a series by asking for its newest row."""
-        return SeriesFollower(self)
+    def follow(self, unit: str | None = None) -> Follower:
+        """Follow a series the law's own way, or by asking for its newest row."""
+        own: Callable[[str | None], Follower] | None = getattr(self.law, "follow", None)
+        return SeriesFollower(self) if own is None else own(unit)
 
 
 class SeriesFollower:

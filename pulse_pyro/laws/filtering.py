@@ -31,6 +31,8 @@ from pulse_pyro.laws.fitted import (
 )
 from pulse_pyro.laws.law import FitData, Law
 from pulse_pyro.laws.linear import LinearFamily
+from pulse_pyro.laws.memory import MemoryKind
+from pulse_pyro.laws.remembering import RememberingLaw
 from pulse_pyro.laws.varma import Process, advance, filtered, fit_process, observe
 
 # The summary with memory: every lag as it is expected given all that has been seen so far.
@@ -572,6 +574,13 @@ class StateSpace:
             units=history.clusters,
             schema=history.schema.with_moments(contexts),
         )
+
+    def with_memory(self, kind: MemoryKind = "ar") -> RememberingLaw:
+        """Return the law whose fit also learns how what it leaves of W persists.
+
+        See ``laws.with_memory``.
+        """
+        return RememberingLaw(self, kind)
 
     def _expect(self, history: History) -> None:
         if not isinstance(history, History):

@@ -22,6 +22,7 @@ from pulse_pyro.base import Expectation, FeatureMap, ModelCard, Schema, Summary
 from pulse_pyro.data.history import Source, context_rows
 from pulse_pyro.features import expectation
 from pulse_pyro.laws.conjugate import LinearKernel
+from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.scaling import CHUNK, GaussianInputs, Scaler, average
 
 if TYPE_CHECKING:
@@ -347,6 +348,8 @@ class PosteriorLaw:
     record : engine, seed, quality.
     units : the units, or clusters of them, it has seen; calibration refuses to meet them again.
     schema : the columns of the archive, with mean and sd of S there.
+    memory : how what the law leaves of W persists, where that was asked, see ``with_memory``; no
+        answer of the law depends on it, nor does its ``id``.
 
     The law is as good as its model: nothing here checks that W given S really follows it.
     """
@@ -359,6 +362,7 @@ class PosteriorLaw:
     record: FitRecord
     units: tuple[str, ...]
     schema: Schema
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         kept = {name: np.array(value, np.float64) for name, value in self.draws.items()}
@@ -534,7 +538,9 @@ class PosteriorLaw:
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
             f"{len(self.units)} independent units or clusters, {self.record.dropped} incomplete "
             f"rows left out\n"
-            f"  draws: {shapes}" + (f"\n  quality: {quality}" if quality else "")
+            f"  draws: {shapes}"
+            + (f"\n  quality: {quality}" if quality else "")
+            + (f"\n{self.memory!r}" if self.memory is not None else "")
         )
 
     def _repr_html_(self) -> str:

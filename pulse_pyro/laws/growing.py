@@ -224,11 +224,13 @@ class GrowingArchive:
         seed = torch_seed(self.seed, "refit", len(self._refits))
         if self._running is not None:
             pieces = self._with_online(self.history.clusters)
-            self.fitted = self._running.fit(self.fitted, self._schema(), pieces, seed)
+            fitted = self._running.fit(self.fitted, self._schema(), pieces, seed)
         elif isinstance(self.law, Law):
-            self.fitted = self.law.fit(self.grown, self.inference, seed=seed, warm=self.fitted)
+            fitted = self.law.fit(self.grown, self.inference, seed=seed, warm=self.fitted)
         else:
-            self.fitted = self.law.fit(self.grown, self.inference, seed=seed)
+            fitted = self.law.fit(self.grown, self.inference, seed=seed)
+        # a law that learns no memory of its own goes on with that it had
+        self.fitted = replace(fitted, memory=fitted.memory or self.fitted.memory)
 
     @property
     def grown(self) -> History:

@@ -25,6 +25,8 @@ from pulse_pyro.base import ModelCard, Summary
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.laws.conjugate import gram
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
+from pulse_pyro.laws.memory import MemoryKind
+from pulse_pyro.laws.remembering import RememberingLaw
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 
 # The rows a law is fitted on, in its own units, and how they reach an engine.
@@ -351,6 +353,13 @@ class Law:
             units=history.clusters,
             schema=history.schema,
         )
+
+    def with_memory(self, kind: MemoryKind = "ar") -> RememberingLaw:
+        """Return the law whose fit also learns how what it leaves of W persists.
+
+        See ``laws.with_memory``.
+        """
+        return RememberingLaw(self, kind)
 
     def engine(self, how: Inference | None) -> Inference:
         """Return the engine asked for, or the law's own; refuse one that does not suit it."""

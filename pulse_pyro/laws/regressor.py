@@ -19,6 +19,8 @@ from pulse_pyro.data.summary import as_summary
 from pulse_pyro.features import expectation
 from pulse_pyro.laws.adapter import SeriesFollower
 from pulse_pyro.laws.fitted import by_action, chosen, w_beside
+from pulse_pyro.laws.memory import Memory, MemoryKind
+from pulse_pyro.laws.remembering import RememberingLaw
 
 Residual = Literal["normal", "empirical"]
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -116,6 +118,13 @@ class SklearnLaw:
         models = self._fitted(rows.x, rows.w, seed)
         return FittedSklearn(self, models, residuals, history.clusters, history.schema, int(seed))
 
+    def with_memory(self, kind: MemoryKind = "ar") -> RememberingLaw:
+        """Return the law whose fit also learns how what it leaves of W persists.
+
+        See ``laws.with_memory``.
+        """
+        return RememberingLaw(self, kind)
+
     def _fitted(self, x: Float2, w: Float2, seed: int) -> tuple[Any, ...]:
         from sklearn.base import clone
 
@@ -131,7 +140,10 @@ class SklearnLaw:
 
 @dataclass(frozen=True, eq=False)
 class FittedSklearn:
-    """A fitted regressor with its residuals (n, w_dim), as a law."""
+    """A fitted regressor with its residuals (n, w_dim), as a law.
+
+    memory : see ``with_memory``; no answer depends on it.
+    """
 
     law: SklearnLaw
     models: tuple[Any, ...]
@@ -139,6 +151,7 @@ class FittedSklearn:
     units: tuple[str, ...]
     schema: Schema
     seed: int
+    memory: Memory | None = None
 
     @property
     def summary(self) -> Summary:

@@ -21,6 +21,7 @@ from pulse_pyro.laws.filtering import Filtered, FilteredLaw, StateSpace
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.laws.law import Family, Law
+from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
 from pulse_pyro.laws.varma import Process
 
@@ -173,7 +174,10 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
         "probe": None if fitted.law.family is not None else _probe(fitted),
     }
     packed = Packed(manifest, {name: np.asarray(v, np.float64) for name, v in arrays.items()})
-    return packed.holding("fit", pack_value((fitted.record, fitted.card), RECORDS))
+    packed = packed.holding("fit", pack_value((fitted.record, fitted.card), RECORDS))
+    if fitted.memory is None:
+        return packed
+    return packed.holding("memory", pack_value(fitted.memory, (Memory,)))
 
 
 def unpack_law(packed: Packed, law: object = None, features: object = None) -> PosteriorLaw:
@@ -182,18 +186,20 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
     A fitted law that is handed in is compared and returned as it is.
     """
     saved = packed.manifest
+    schema = Schema.from_plain(saved["schema"])
+    memory = _unpack_memory(packed, len(schema.w_names))
     if isinstance(law, PosteriorLaw):
         if law.id != saved["law_id"]:
             raise BundleError(
                 f"it was made with law {saved['law_id']}, but the law passed is {law.id}."
             )
         _same_answers(law, saved["probe"])
+        _same_memory(law.memory, memory)
         return law
     model = law_from(saved["spec"], law)
     if not isinstance(model, Law):
         raise BundleError(f"it does not hold a fitted law but {model!r}.")
     record, card = unpack_value(packed.part("fit"), tuple, RECORDS)
-    schema = Schema.from_plain(saved["schema"])
     p, w_dim = len(packed.arrays["x_mean"]), len(schema.w_names)
     input_mean = packed.shaped("input_mean", p)
     if model.family is None:
@@ -212,11 +218,36 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
         record=record,
         units=tuple(saved["units"]),
         schema=schema,
+        memory=memory,
     )
     _same_answers(fitted, saved["probe"])
     if fitted.id != saved["law_id"]:
         raise BundleError("it does not carry the law its manifest names.")
     return fitted
+
+
+def _unpack_memory(packed: Packed, w_dim: int) -> Memory | None:
+    """Return what is saved of a law's memory, None if it had none."""
+    if "memory" not in packed.manifest:
+        return None
+    memory = unpack_value(packed.part("memory"), Memory, (Memory,))
+    if memory.w_dim != w_dim:
+        raise BundleError(f"its memory is of {memory.w_dim} columns of W, its law of {w_dim}.")
+    return memory
+
+
+def _same_memory(handed: Memory | None, saved: Memory | None) -> None:
+    """Refuse a law whose memory is another than the one saved: its ``id`` does not tell."""
+    values = [
+        None if each is None else (each.kind, *(a.tobytes() for a in each.arrays))
+        for each in (handed, saved)
+    ]
+    if values[0] != values[1]:
+        words = ["no memory" if m is None else f"memory {m.kind!r}" for m in (saved, handed)]
+        raise BundleError(
+            f"it was made with a law of {words[0]}, but the law passed has {words[1]}, or other "
+            "numbers in it; pass the law it was made with."
+        )
 
 
 def _same_answers(fitted: PosteriorLaw, probe: list[float] | None) -> None:

@@ -148,29 +148,33 @@ def ball_root(
     theta: Float1,
 ) -> float:
     """Return r after ``rounds`` rewards; plain (k, 2) and outer (k, d, p) are one run's sums."""
+    weights, spread, top, chi = rule.weights, rule.spread, rule.top, rule.chi
+    directions, norms, of = rule.directions, rule.norms, rule.of
     size, noise, delta, most_sigma, most_size = rule.numbers
     if rounds == 0:
         return math.sqrt(ridge) * most_size  # theta_hat_0 = 0: exact, no noise yet
-    d, count = theta.shape[0], rule.directions.shape[0]
+    d, count = theta.shape[0], directions.shape[0]
     grown = logdet + 2.0 * math.log(1.0 / delta)
     # the size of theta: at theta_hat, and what each unit of r adds
     here, more = 0.0, 0.0
     for j in range(d):
-        here += rule.weights[j] * theta[j] * theta[j]
-        more += rule.weights[j] * inverse[j, j]
+        here += weights[j] * theta[j] * theta[j]
+        more += weights[j] * inverse[j, j]
     here, more = math.sqrt(here), math.sqrt(max(more, 0.0))
     # the part of sigma that W leaves open, for each action
-    arms, q = rule.spread.shape[0], rule.spread.shape[2]
+    arms, q = spread.shape[0], spread.shape[2]
     at, per = np.zeros(arms), np.zeros(arms)
     for a in range(arms if q > 0 else 0):
         for i in range(q):
             total = 0.0
             for j in range(d):
-                total += rule.spread[a, j, i] * theta[j]
+                if spread[a, j, i] == 0.0:  # most features do not involve W
+                    continue
+                total += spread[a, j, i] * theta[j]
                 row = 0.0
                 for k in range(d):
-                    row += inverse[j, k] * rule.spread[a, k, i]
-                per[a] += rule.spread[a, j, i] * row
+                    row += inverse[j, k] * spread[a, k, i]
+                per[a] += spread[a, j, i] * row
             at[a] += total * total
         at[a], per[a] = math.sqrt(at[a]), math.sqrt(max(per[a], 0.0))
     # the bias: each m_k's own weight at theta_hat, what r adds to it, and its sums
@@ -179,38 +183,40 @@ def ball_root(
     for k in range(count):
         total, square = 0.0, 0.0
         for j in range(d):
-            total += rule.directions[k, j] * theta[j]
+            if directions[k, j] == 0.0:
+                continue
+            total += directions[k, j] * theta[j]
             row = 0.0
             for i in range(d):
-                row += inverse[j, i] * rule.directions[k, i]
-            square += rule.directions[k, j] * row
+                row += inverse[j, i] * directions[k, i]
+            square += directions[k, j] * row
         value[k], reach[k] = total, math.sqrt(max(square, 0.0))
-        if rule.chi.shape[0] > 0:
-            sums[k] = rule.chi[rule.of[k]] * operator_norm(outer[k], inverse)
+        if chi.shape[0] > 0:
+            sums[k] = chi[of[k]] * operator_norm(outer[k], inverse)
         else:
             sums[k] = min(math.sqrt(plain[k, 0]), plain[k, 1])
         bias += abs(total) * sums[k]
         slope += reach[k] * sums[k]
-        worst += size * rule.norms[k] * sums[k]
-    if rule.chi.shape[0] > 0 and count > 0:  # all of a W's directions at once: signs may cancel
+        worst += size * norms[k] * sums[k]
+    if chi.shape[0] > 0 and count > 0:  # all of a W's directions at once: signs may cancel
         joint = 0.0
-        for i in range(rule.chi.shape[0]):
+        for i in range(chi.shape[0]):
             together = np.zeros(outer.shape[1:])
             for k in range(count):
-                if rule.of[k] == i:
+                if of[k] == i:
                     together += value[k] * outer[k]
-            joint += rule.chi[i] * operator_norm(together, inverse)
+            joint += chi[i] * operator_norm(together, inverse)
         bias = min(bias, joint)
     r = math.sqrt(ridge * most_size * most_size + most_sigma * most_sigma * grown) + worst
     for _ in range(STEPS):
         length = min(most_size, here + r * more)
         open_part = 0.0
         for a in range(arms if q > 0 else 0):
-            open_part = max(open_part, min(size * rule.top[a], at[a] + r * per[a]))
+            open_part = max(open_part, min(size * top[a], at[a] + r * per[a]))
         sigma = math.sqrt(noise * noise + open_part * open_part)
         apart = 0.0
         for k in range(count):
-            apart += min(size * rule.norms[k], abs(value[k]) + r * reach[k]) * sums[k]
+            apart += min(size * norms[k], abs(value[k]) + r * reach[k]) * sums[k]
         left = min(apart, bias + r * slope)
         r = min(r, math.sqrt(ridge * length * length + sigma * sigma * grown) + left)
     return r

@@ -119,8 +119,8 @@ class CarrySetup(NamedTuple):
 
     kind, member : (p,). begin, squares, entries : (p + 1,) where the state, its covariance
     and the entries of each start. keep : (Q,). shock, start : flat. noise : (p,) variances.
-    columns, rows : (E,), in the features and states of all. coef : (run or 1, time or 1, action,
-    E).
+    owner, columns, rows : (E,) an entry's member, its feature there, and its place among the states
+    of all. coef : (run or 1, time or 1, action, E).
     """
 
     kind: Int
@@ -132,6 +132,7 @@ class CarrySetup(NamedTuple):
     shock: Float1
     start: Float1
     noise: Float1
+    owner: Int
     columns: Int
     rows: Int
     coef: Float
@@ -148,11 +149,11 @@ class CarryState(NamedTuple):
     clock: Int
 
 
-def carry_setup(carries: Sequence[Carry | None], starts: Int, actions: int) -> CarrySetup:
-    """Lay the carries of members, None for those without, side by side; starts (k + 1,)."""
+def carry_setup(carries: Sequence[Carry | None], actions: int) -> CarrySetup:
+    """Lay the carries of members, None for those without, side by side."""
     kind, member, noise = [], [], []
     begin, squares, entries = [0], [0], [0]
-    keep, shock, start, columns, rows, coef = [], [], [], [], [], []
+    keep, shock, start, owner, columns, rows, coef = [], [], [], [], [], [], []
     for k, one in enumerate(carries):
         if one is None:
             continue
@@ -162,7 +163,8 @@ def carry_setup(carries: Sequence[Carry | None], starts: Int, actions: int) -> C
                 f"{len(one.columns)}), but its shape is {one.coef.shape}."
             )
         member.append(k)
-        columns.append(starts[k] + np.asarray(one.columns))
+        owner.append(np.full(len(one.columns), k))
+        columns.append(np.asarray(one.columns))
         rows.append(begin[-1] + np.asarray(one.rows))
         coef.append(one.coef)
         begin.append(begin[-1] + one.size)
@@ -191,6 +193,7 @@ def carry_setup(carries: Sequence[Carry | None], starts: Int, actions: int) -> C
         shock=np.concatenate([*shock, np.zeros(0)]),
         start=np.concatenate([*start, np.zeros(0)]),
         noise=np.array(noise, np.float64),
+        owner=np.concatenate([*owner, np.zeros(0, np.int64)]).astype(np.int64),
         columns=np.concatenate([*columns, np.zeros(0, np.int64)]).astype(np.int64),
         rows=np.concatenate([*rows, np.zeros(0, np.int64)]).astype(np.int64),
         coef=np.ascontiguousarray(np.concatenate([*wide, np.zeros((*lead, actions, 0))], axis=-1)),
@@ -265,7 +268,7 @@ def predict(
 
 @njit(cache=True, error_model="numpy", fastmath=False)
 def memory_slope(setup: CarrySetup, p: int, coef: Float1, theta: Float1, out: Float1) -> None:
-    """Fill h = d(theta' x)/dz of one memory, (m,); coef (E,) of the arm, theta of all members."""
+    """Fill h = d(theta' x)/dz of one memory, (m,); coef (E,) of the arm, theta of its member."""
     for i in range(out.shape[0]):
         out[i] = 0.0
     for e in range(setup.entries[p], setup.entries[p + 1]):
@@ -273,22 +276,20 @@ def memory_slope(setup: CarrySetup, p: int, coef: Float1, theta: Float1, out: Fl
 
 
 @njit(cache=True, error_model="numpy", fastmath=False)
-def slope_doubt(
-    setup: CarrySetup, p: int, coef: Float1, inverse: Float1, first: int, d: int, cov: Float2
-) -> float:
+def slope_doubt(setup: CarrySetup, p: int, coef: Float1, inverse: Float2, cov: Float2) -> float:
     """Return tr(Cov(h) V) / s^2 of one memory: what theta leaves open of h.
 
-    inverse : flat (d d,) Sigma^{-1} of its member, whose features begin at ``first``.
+    inverse : Sigma^{-1} of its member. cov : (m, m) V.
     """
     total, begin = 0.0, setup.begin[p]
     for e in range(setup.entries[p], setup.entries[p + 1]):
         if coef[e] == 0.0:
             continue
-        i, row = setup.columns[e] - first, setup.rows[e] - begin
+        i, row = setup.columns[e], setup.rows[e] - begin
         for f in range(setup.entries[p], setup.entries[p + 1]):
             if coef[f] != 0.0:
-                j, column = setup.columns[f] - first, setup.rows[f] - begin
-                total += coef[e] * coef[f] * inverse[i * d + j] * cov[row, column]
+                j, column = setup.columns[f], setup.rows[f] - begin
+                total += coef[e] * coef[f] * inverse[i, j] * cov[row, column]
     return max(total, 0.0)
 
 

@@ -404,7 +404,7 @@ def play_guarded(
         slack=slack if ball is not None else 0.0,
         rule=VOTES[votes],
     )
-    carry = carry_setup([each.carry for each in learners], setup.starts, arms)
+    carry = carry_setup([each.carry for each in learners], arms)
     about = _about(series, truth, (runs, horizon))
     fence = ball or Ball(1.0, 0.5, 0.0, None, np.zeros((0, dims[0])), np.zeros(0, np.int64))
     rule, errors = fence.rule, rounds or no_errors(arms)
@@ -614,7 +614,7 @@ class StreamingGuard:
         self._unknown = np.full((1, 1, actions), np.nan)
         self._given = np.full((1, 1), -1, np.int64)
         self._output = _output((1, 1), 1)
-        self._carry = carry_setup([None], self.setup.starts, actions)
+        self._carry = carry_setup([None], actions)
         self._carried = carry_state(self._carry, 1, 1)
 
     def about(self, past: list[Follower], actions: int) -> RoundErrors:
