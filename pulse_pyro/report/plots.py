@@ -518,8 +518,8 @@ MOST_RATIO = 10.0  # from here on all shades are the same
 def ratio_table(ratios: DataFrame, best: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw regret beside the best of each environment, (candidate, environment), as shaded figures.
 
-    The first line is the worst of each column. best : the candidate to be marked. Empty: it did not
-    play there.
+    The first line is the worst of each column. best : the candidate to be marked. A dash: it did
+    not play there.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -533,15 +533,14 @@ def ratio_table(ratios: DataFrame, best: str | None = None, ax: Axes | None = No
     depth = np.log(np.clip(shown, 1.0, MOST_RATIO)) / np.log(MOST_RATIO)
     ax.pcolormesh(np.ma.masked_invalid(depth), cmap=shades, vmin=0, vmax=1, edgecolors="w")
     for i, j in np.ndindex(rows, columns):
-        if np.isfinite(shown[i, j]):
-            text = f"{shown[i, j]:.1f}" if shown[i, j] < 99.5 else ">99"
-            weight = "bold" if i == 0 else "normal"
-            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
+        text = "–" if np.isnan(shown[i, j]) else f"{shown[i, j]:.1f}"
+        weight = "bold" if i == 0 else "normal"
+        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
     ax.set_yticks(np.arange(rows) + 0.5, ["worst of all", *map(str, ratios.columns)], fontsize=9)
     names = [str(name) for name in ratios.index]
     ax.set_xticks(np.arange(columns) + 0.5, names, rotation=40, ha="left", fontsize=9)
     for label, name in zip(ax.get_xticklabels(), names, strict=True):
-        label.set(weight="bold" if name == best else "normal", rotation_mode="anchor")
+        label.set(fontweight="bold" if name == best else "normal", rotation_mode="anchor")
     for label in ax.get_yticklabels()[:1]:
         label.set_fontweight("bold")
     ax.xaxis.tick_top()

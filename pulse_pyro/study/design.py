@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NEGLIGIBLE = 0.01  # of what playing at random costs: differences below it count as none
+RUNS = 64  # of each environment
 TIED = 2.0  # paired standard errors
 RESAMPLED = 400  # bootstrap samples of the runs
 ROOM = 3  # times as many held-out rows as rounds are kept: runs differ in their units
@@ -70,7 +71,7 @@ SCOPE = (
 
 @dataclass(frozen=True)
 class DesignSettings:
-    """How candidates are compared; the defaults take one to two minutes on two cores.
+    """How candidates are compared; the defaults take about a minute on two cores.
 
     Attributes
     ----------
@@ -86,7 +87,7 @@ class DesignSettings:
     candidates: tuple[str, ...] | None = None
     constants: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     scenarios: tuple[Scenario, ...] = SCENARIOS
-    runs: int = 32
+    runs: int = RUNS
     reward_sd: float | None = None
     recipe: Recipe = field(default_factory=Recipe)
     workers: int | None = None
@@ -174,17 +175,16 @@ class Design:
 
     def _ratio(self, judged: Float3, random: Float2) -> Float2:
         """Regret beside that of the best candidate there, (k, m); see :attr:`ratio`."""
-        floor = NEGLIGIBLE * random.mean(1)
-        mean = judged.mean(2) + floor
-        seen = [i for i, each in enumerate(self.candidates) if not each.ceiling]
-        return np.asarray(mean / np.nanmin(mean[seen], axis=0))
+        sees_w = np.array([each.ceiling for each in self.candidates])
+        mean = np.where(sees_w[:, None], np.nan, judged.mean(2) + NEGLIGIBLE * random.mean(1))
+        return np.asarray(mean / np.nanmin(mean, axis=0))
 
     @cached_property
     def ratio(self) -> Float2:
         """(k, m) regret divided by that of the best candidate in the same environment.
 
-        A hundredth of what playing at random costs is added to both, so that differences nobody
-        would notice do not decide.
+        NaN where it did not play, and for the one that sees W. A hundredth of what playing at
+        random costs is added to both, so that differences nobody would notice do not decide.
         """
         return self._ratio(self.judged, self.random)
 
@@ -220,7 +220,7 @@ class Design:
         """The candidate recommended, and the one of smallest worst ratio; None if none can be.
 
         Smallest worst ratio; of those within two paired standard errors of it one that carries a
-        guarantee, else one that was not tuned by simulation.
+        guarantee, if there is one.
         """
         if not self.rivals:
             return None
@@ -230,10 +230,7 @@ class Design:
             for i in self.rivals
             if self.worst[i] - self.worst[first] <= TIED * self.apart(i, first)
         ]
-        return min(tied, key=self._preferred), first
-
-    def _preferred(self, i: int) -> tuple[bool, bool, float]:
-        return not self.guaranteed(i), self.candidates[i].tuned, float(self.worst[i])
+        return min(tied, key=lambda i: (not self.guaranteed(i), float(self.worst[i]))), first
 
     @property
     def recommended(self) -> str | None:
@@ -253,14 +250,9 @@ class Design:
             f"best candidate in each of {count} environments (worst: {where})."
         )
         if i != first:
-            why = (
-                "but carries no guarantee"
-                if self.guaranteed(i)
-                else "but would be tuned by simulation"
-            )
             out += (
                 f" {self.names[first]} has {self.worst[first]:.2f}, no more than two paired "
-                f"standard errors ({self.apart(i, first):.2g}) apart, {why}."
+                f"standard errors of {self.apart(i, first):.2g} apart, but carries no guarantee."
             )
         elif len(self.rivals) > 1:
             second = sorted(self.rivals, key=lambda j: float(self.worst[j]))[1]
@@ -323,7 +315,8 @@ class Design:
             index=pd.Index(self.names, name="candidate"),
             columns=[scenario.name for scenario in self.scenarios],
         )
-        return table.loc[self.ranking.index]
+        inside = [each.name for each in self.candidates if not each.ceiling]
+        return table.loc[[name for name in self.ranking.index if name in inside]]
 
     @property
     def table(self) -> DataFrame:
@@ -440,8 +433,7 @@ def design(
     and noise; see ``study.scenarios`` for the environments. All candidates meet the same rounds.
     The one recommended minimises the largest ratio, over environments, of its regret to that of the
     best candidate there; of those within two paired standard errors (bootstrap over runs) one that
-    carries a guarantee is preferred, then one that was not tuned by simulation. A constant that is
-    recommended was tuned by simulation.
+    carries a guarantee is preferred. A constant that is recommended was tuned by simulation.
 
     NOT covered: a world unlike the archive in other ways than those tried; rewards that are not
     linear in Phi; a sigma that is wrong; horizons beyond the held-out rows (``Design.rounds`` says
@@ -473,11 +465,13 @@ def design(
     )
     truths = Truths(fitted, law, how.recipe.inference, held_out, features, seed)
     before = None if pilot is None else pilot_posterior(*pilot, stakes=stakes, features=features)
-    return compared(policies, truths, how, before)
+    return compare_candidates(policies, truths, how, before)
 
 
-def design_study(path: str | Path, *, workers: int | None = None) -> Design:
+def design_study(path: str | Path, *, runs: int = RUNS, workers: int | None = None) -> Design:
     """Compare the policies of a study file, see :func:`design`; needs [features] and [policy].
+
+    runs, workers : as in :class:`DesignSettings`.
 
     A fitted law and a calibration that are up to date in its results folder are used; others are
     made anew, and nothing is written. [policy] agents are the candidates, all by default; with
@@ -490,7 +484,11 @@ def design_study(path: str | Path, *, workers: int | None = None) -> Design:
     policy = study.policy
     sd = policy.number("reward_sd") if policy is not None and "reward_sd" in policy else None
     how = DesignSettings(
-        candidates=study.agents(), reward_sd=sd, recipe=study.recipe, workers=workers
+        candidates=study.agents(),
+        runs=runs,
+        reward_sd=sd,
+        recipe=study.recipe,
+        workers=workers,
     )
     archive, held_out = work.parts
     fitted, calibration = _known(work)
@@ -505,7 +503,7 @@ def design_study(path: str | Path, *, workers: int | None = None) -> Design:
     truths = Truths(fitted, work.law, study.inference, held_out, features, study.seed)
     found = study.pilot(features)
     before = None if found is None else pilot_posterior(*found, stakes=stakes, features=features)
-    return compared(policies, truths, how, before)
+    return compare_candidates(policies, truths, how, before)
 
 
 def _known(work: Workspace) -> tuple[Any, Any]:
@@ -547,7 +545,7 @@ def pilot_posterior(
     return Pilot(centre, noise * np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
-def compared(
+def compare_candidates(
     policies: StudyPolicies, truths: Truths, how: DesignSettings, pilot: Pilot | None
 ) -> Design:
     """Play every candidate in every environment; see :func:`design`."""
@@ -790,12 +788,16 @@ def design_sections(found: Design) -> list[Section]:
         columns=["candidate", "what it does", "standing"],
     )
     where = pd.DataFrame(
-        [
-            (each.name, each.judged_by, float(random.mean()), float(gap.mean()))
-            for each, random, gap in zip(found.scenarios, found.random, found.info_gap, strict=True)
-        ],
-        columns=["environment", "judged by", "at random costs", "info_gap"],
+        {
+            "environment": [each.name for each in found.scenarios],
+            "judged by": [each.judged_by for each in found.scenarios],
+            "at random costs": found.random.mean(1),
+            "info_gap": found.info_gap.mean(1),
+        }
     )
+    for i, each in enumerate(found.candidates):
+        if each.ceiling:
+            where[f"regret of {each.name}"] = found.regret[i].mean(1)
     left = "".join(f"\n\nLeft out: {why}" for why in found.left_out)
     notes = "".join(f"\n\nNote: {note}" for note in found.notes)
     return [
@@ -816,7 +818,9 @@ def design_sections(found: Design) -> list[Section]:
             "Environments",
             "Contexts S are those of held-out units; W, theta* and noise are made up. Judged by "
             "regret_cond, against the best policy on S, and by regret where earlier rewards tell "
-            "of W. Costs are a round.",
+            "of W. Figures are a round's. Where effects are twice as large, theta* is longer than "
+            "theta_bound says, and no ball is valid. A policy that sees W is shown for comparison: "
+            "none of the candidates can.",
             where,
         ),
         Section(

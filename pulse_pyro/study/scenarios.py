@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pulse_pyro import laws
 from pulse_pyro._core.arrays import Bool, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
@@ -24,7 +23,9 @@ from pulse_pyro.data.history import Block, History
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags
+from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.regressor import from_sklearn
+from pulse_pyro.laws.remembering import memory_of, with_memory
 from pulse_pyro.study.worlds import UnseenContext, unseen_context
 
 WhoseLaw = Literal["fitted", "rival", "family", "draw"]
@@ -188,11 +189,11 @@ class Truths:
         return from_sklearn(trees, summary, residual="empirical").fit(self.held_out, seed=self.seed)
 
     @cached_property
-    def memory(self) -> Any:
+    def memory(self) -> Memory | None:
         """What persists of what the law leaves on held-out units; None if next to nothing does."""
-        if "with_memory" not in laws.__all__:
+        found = memory_of(with_memory(self.law, self.held_out, "level+ar"))
+        if found is None:
             return None
-        found = laws.with_memory(self.law, self.held_out, "level+ar").memory
         told = 1.0 - np.trace(found.left) / np.trace(found.variance)
         numbers = len(found.keep) + found.w_dim * (found.w_dim + 1) / 2
         sure = found.log_likelihood - found.memoryless > 0.5 * numbers * np.log(found.rows)
