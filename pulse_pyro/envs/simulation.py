@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Team:
     advisor : whose arms are played inside the fence, as in :func:`play_guarded`.
     slack : c. votes : how a committee weighs its members.
     series : units, their own times, late rewards.
+    truth : (run or 1, d) what the first learner's ball should hold, where that is not the world's
+        own theta*, to see whether it does.
     """
 
     name: str
@@ -70,9 +72,13 @@ class Team:
     slack: float = 3.0
     votes: str = "tempered"
     series: Series = ONE_UNIT
+    truth: Float2 | None = None
 
-    def play(self, reward: Float3, truth: Float2 | None = None) -> GuardedPlay:
-        """Play rewards (run, time, action); truth as in :func:`play_guarded`."""
+    def play(self, reward: Float3, theta: Float2 | None = None) -> GuardedPlay:
+        """Play rewards (run, time, action); theta (run or 1, d) is the world's, where known."""
+        truth = self.truth
+        if truth is None and theta is not None and self.learners[0].x.shape[-1] == theta.shape[-1]:
+            truth = theta
         return play_guarded(
             self.learners,
             reward,
@@ -84,6 +90,17 @@ class Team:
             votes=self.votes,
             truth=truth,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PerRun:
+    """An agent that is another team in every run, each with a law and a ball of its own.
+
+    teams : one for each run, made on :meth:`World.one` of it.
+    """
+
+    name: str
+    teams: tuple[Team, ...]
 
 
 def laid_out(
@@ -163,8 +180,10 @@ class Run:
         context and given S alone. Their expected difference is the same for every policy that
         sees only S: sum_t J_t, what none of them can earn.
     info_gap : (run,) realised full-context regret of the best policy that sees only S.
-    overruled : (agent, run) share of rounds in which a guard did not follow its advisor; NaN for
-        agents without one.
+    overruled : (agent, run) share of rounds in which a guard did not follow its advisor.
+    radius : (agent, run) mean over rounds of r, the radius of its ball.
+    held : (agent, run) 1 where the ball held theta* in all rounds, 0 where it did not. These three
+        are NaN for agents without a guard.
     """
 
     names: tuple[str, ...]
@@ -173,6 +192,8 @@ class Run:
     regret_cond: Float3
     info_gap: Float1
     overruled: Float2 | None = None
+    radius: Float2 | None = None
+    held: Float2 | None = None
 
     def of(self, name: str) -> Float2:
         """Cumulative full-context regret (run, time) of one agent."""
@@ -233,7 +254,7 @@ def unpack_run(packed: Packed, law: object = None, features: object = None) -> R
     return run
 
 
-def simulate(world: World, agents: Sequence[Agent | Team | Fixed]) -> Run:
+def simulate(world: World, agents: Sequence[Agent | Team | PerRun | Fixed]) -> Run:
     """Play every agent on the same world.
 
     Contexts do not depend on actions, so each agent's whole horizon is handed to the compiled
@@ -250,18 +271,36 @@ def simulate(world: World, agents: Sequence[Agent | Team | Fixed]) -> Run:
     names = tuple(agent.name for agent in agents)
     if not agents or len(set(names)) < len(names):
         raise SettingError(f"simulate needs at least one agent and distinct names, not {names}.")
-    played = [_actions(world, agent) for agent in agents]
-    action = np.stack([each for each, _ in played])
-    overruled = np.stack([each for _, each in played])
+    played = [_played(world, agent) for agent in agents]
+    action = np.stack([each.action for each in played])
+    overruled, radius, held = (
+        np.stack([getattr(each, kind) for each in played]) for kind in _Played._fields[1:]
+    )
     gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
     full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
     cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
-    return Run(names, action, full, cond, gap, overruled)
+    return Run(names, action, full, cond, gap, overruled, radius, held)
 
 
-def _actions(world: World, agent: Agent | Team | Fixed) -> tuple[Int, Float1]:
-    """Return what an agent played, (run, time), and how often its guard overruled it, (run,)."""
-    nobody = np.full(len(world.phi), np.nan)
+class _Played(NamedTuple):
+    """What an agent did: action (run, time); overruled, radius, held (run,) as in :class:`Run`."""
+
+    action: Int
+    overruled: Float1
+    radius: Float1
+    held: Float1
+
+
+def _played(world: World, agent: Agent | Team | PerRun | Fixed) -> _Played:
+    if isinstance(agent, PerRun):
+        if len(agent.teams) != len(world.phi):
+            raise SettingError(
+                f"simulate: agent {agent.name!r} has {len(agent.teams)} teams for "
+                f"{len(world.phi)} runs; one for each."
+            )
+        each = [_played(world.one(r), team) for r, team in enumerate(agent.teams)]
+        return _Played._make(np.concatenate(part) for part in zip(*each, strict=True))
+    nothing = np.full(len(world.phi), np.nan)
     if isinstance(agent, Fixed):
         action = np.asarray(agent.action)
         fits = action.shape == world.phi.shape[:2] and np.issubdtype(action.dtype, np.integer)
@@ -271,7 +310,7 @@ def _actions(world: World, agent: Agent | Team | Fixed) -> tuple[Int, Float1]:
                 f"{world.phi.shape[2]} for (run, time) = {world.phi.shape[:2]}, but it holds "
                 f"{action.dtype} of shape {action.shape}."
             )
-        return action, nobody
+        return _Played(action, nothing, nothing, nothing)
     for x in scored(agent):
         if x.shape[:3] != world.phi.shape[:3]:
             raise FeatureError(
@@ -279,8 +318,12 @@ def _actions(world: World, agent: Agent | Team | Fixed) -> tuple[Int, Float1]:
                 f"(run, time, action) = {world.phi.shape[:3]}."
             )
     if isinstance(agent, Team):
-        play = agent.play(world.reward)
-        return play.action, play.overruled_by_run if agent.ball is not None else nobody
+        play = agent.play(world.reward, np.atleast_2d(world.theta))
+        if agent.ball is None:
+            return _Played(play.action, nothing, nothing, nothing)
+        known = play.apart.any(1)
+        held = np.where(known, play.held.astype(np.float64), np.nan)
+        return _Played(play.action, play.overruled_by_run, play.root.mean(1), held)
     action, _, _ = play_horizon(
         agent.x,
         world.reward,
@@ -289,7 +332,7 @@ def _actions(world: World, agent: Agent | Team | Fixed) -> tuple[Int, Float1]:
         error=agent.error,
         taught=agent.taught,
     )
-    return action, nobody
+    return _Played(action, nothing, nothing, nothing)
 
 
 def _se(values: Float2) -> Float1:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, Int
+from pulse_pyro._core.arrays import Float, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import SettingError, nearest
 from pulse_pyro._core.registry import named
 from pulse_pyro.data.history import History
@@ -55,7 +55,7 @@ class World:
     w : (run, time, w_dim) what is not.
     phi : (run, time, action, d) features of the full context.
     phibar : (run, time, action, d) their expectation given S_1:t under the truth.
-    theta : (d,) the true parameter.
+    theta : (d,) the true parameter, or (run, d) one for each run.
     noise : (run, time) reward noise, one for all arms.
     features : the map Phi.
     lead : rows before the first scored round.
@@ -65,7 +65,7 @@ class World:
     w: Float3
     phi: Float4
     phibar: Float4
-    theta: Float1
+    theta: Float
     noise: Float2
     features: Features
     lead: int
@@ -73,17 +73,30 @@ class World:
     @cached_property
     def mean_full(self) -> Float3:
         """theta*' Phi(Y_t, a), (run, time, action)."""
-        return self.phi @ self.theta
+        return _weighed(self.phi, self.theta)
 
     @cached_property
     def mean_cond(self) -> Float3:
         """theta*' E[Phi(Y_t, a) | S_1:t], (run, time, action)."""
-        return self.phibar @ self.theta
+        return _weighed(self.phibar, self.theta)
 
     @property
     def reward(self) -> Float3:
         """What each arm would pay, noise included."""
         return self.mean_full + self.noise[..., None]
+
+    def one(self, run: int) -> World:
+        """Return a single run as a world of its own."""
+        at = slice(run, run + 1)
+        return replace(
+            self,
+            s=self.s[at],
+            w=self.w[at],
+            phi=self.phi[at],
+            phibar=self.phibar[at],
+            noise=self.noise[at],
+            theta=self.theta if self.theta.ndim == 1 else self.theta[run],
+        )
 
     def regret(self, action: Int, *, full: bool) -> Float2:
         """Per-round noise-free regret of actions (run, time); 0 where no arm was played.
@@ -94,6 +107,11 @@ class World:
         mean = self.mean_full if full else self.mean_cond
         played = np.take_along_axis(mean, np.maximum(action, 0)[..., None], -1)[..., 0]
         return np.where(action >= 0, mean.max(-1) - played, 0.0)
+
+
+def _weighed(phi: Float4, theta: Float) -> Float3:
+    """Return theta' phi, (run, time, action)."""
+    return phi @ theta if theta.ndim == 1 else np.einsum("rtad,rd->rta", phi, theta)
 
 
 class Environment(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.as_json import records
 from pulse_pyro.envs.simulation import Run
 from pulse_pyro.paper.setting import Experiment, Published, Reason, Setting
@@ -24,7 +25,11 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(frozen=True)
 class Row:
-    """Measured beside published, for one agent in one setting."""
+    """Measured beside published, for one agent in one setting.
+
+    radius, ball, overruled : of a guard: mean radius, share of runs whose ball held theta* in all
+    rounds, share of rounds in which the advisor was overruled; None without one.
+    """
 
     setting: str
     agent: str
@@ -37,6 +42,9 @@ class Row:
     ratio: float | None
     verdict: str
     why: str
+    radius: float | None = None
+    ball: float | None = None
+    overruled: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +179,9 @@ def _row(label: str, run: Run, agent: str, t: int, printed: Published | None) ->
         ratio=None,
         verdict="",
         why="",
+        radius=_mean_of(run.radius, at),
+        ball=_mean_of(run.held, at),
+        overruled=_mean_of(run.overruled, at),
     )
     if printed is None:
         return row
@@ -180,6 +191,12 @@ def _row(label: str, run: Run, agent: str, t: int, printed: Published | None) ->
         ratio=regret / printed.mean if printed.mean else None,
         verdict="reproduced" if _agrees(row, printed) else "differs",
     )
+
+
+def _mean_of(values: Float2 | None, agent: int) -> float | None:
+    """Return the mean over runs of what a guard has; None without one."""
+    own = None if values is None else values[agent]
+    return None if own is None or np.isnan(own).any() else float(own.mean())
 
 
 def _agrees(row: Row, printed: Published) -> bool:

@@ -545,5 +545,8 @@ def _merged(runs: list[Run]) -> Run:
         for name in ("action", "regret", "regret_cond")
     )
     gap = np.concatenate([run.info_gap for run in runs])
-    guards = [run.overruled for run in runs if run.overruled is not None]
-    return Run(first.names, action, regret, cond, gap, np.concatenate(guards, axis=1))
+    overruled, radius, held = (
+        np.concatenate([getattr(run, name) for run in runs], axis=1)
+        for name in ("overruled", "radius", "held")
+    )
+    return Run(first.names, action, regret, cond, gap, overruled, radius, held)
