@@ -410,14 +410,18 @@ def _check_at_once(study: Study) -> None:
     cluster = study.cluster()
     if isinstance(cluster, str):
         named_columns["cluster"] = (cluster,)
-    if study.pilot_columns:
-        named_columns["reward and action"] = study.pilot_columns
     columns = column_names(data.file("file", study.path.parent))
     for key, names in named_columns.items():
         for name in names:
             if name not in columns:
                 hint = nearest(name, columns)
                 raise DataError(f"{data.where} {key}: there is no column {name!r}{hint}")
+    for name in study.pilot_columns:
+        if name not in columns:
+            raise DataError(
+                f"{study.path.name} [policy] reward, action: there is no column {name!r}"
+                f"{nearest(name, columns)}"
+            )
     study.kinds()
     if study.law_section.one_of(("name", "file")) == "name":
         study.law()
