@@ -92,6 +92,7 @@ class Conditional(Protocol):
         """Return log p(W = w | S_1:t), (n,), of all columns together; None without a density."""
 
 
+@runtime_checkable
 class Summary(Protocol):
     """What a law may see of the past: a causal map (..., time, s_dim) -> (..., time, p)."""
 

@@ -30,7 +30,7 @@ KINDS = {
     "average_law": Kind("AverageLaw", "calibration.saved", ("law",)),
     "calibration": Kind("Calibration", "calibration.saved", ("law", "features")),
     "diagnostics": Kind("Diagnostics", "diagnostics.result"),
-    "policy": Kind("Streaming", "policies.saved", ("law", "features")),
+    "policy": Kind("Streaming", "policies.saved", ("law", "features", "advisor")),
     "run": Kind("Run", "envs.simulation"),
     "design": Kind("Design", "study.design"),
 }
@@ -42,9 +42,9 @@ def save(thing: object, path: str | Path) -> Path:
     Returns the folder: ``manifest.json`` says what it is, ``arrays.npz`` holds its numbers. Both
     are written aside first and renamed into place, so a crash leaves no half-written folder; an
     earlier one of the same kind is replaced, any other folder is left alone. Functions (a custom
-    Pyro model or summary, Phi) are not stored: :func:`load` is handed them and recognises them by
-    their answers. A law's units are stored by name, not their rows; a policy with a growing archive
-    is the exception: it holds its archive.
+    Pyro model or summary, Phi, an advisor) are not stored: :func:`load` is handed them and
+    recognises all but advisors by their answers. A law's units are stored by name, not their rows;
+    a policy with a growing archive is the exception: it holds its archive.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def save(thing: object, path: str | Path) -> Path:
     return write_sealed(path, about, packed.arrays)
 
 
-def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
+def load(path: str | Path, law: Any = None, features: Any = None, advisor: Any = None) -> Any:
     """Read back what :func:`save` wrote; its answers are the same as before, to the last bit.
 
     Parameters
@@ -83,6 +83,8 @@ def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
         law is built in, for it was stored. Its sites, shapes, summary and its answers at a few
         inputs are compared with those saved.
     features : Phi, needed by calibrations and policies; compared at a few contexts.
+    advisor : the function a guarded policy was advised by, if it was one; its answers may depend on
+        what it has seen, so they are not compared.
 
     A policy goes on as if it had never paused; it needs neither the archive nor its calibration.
     Nothing in the folder is executed. NOT noticed: a function that differs only elsewhere than at
@@ -104,7 +106,7 @@ def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
             f"load: {path} holds a saved object of kind {kind!r}, which this version does not know"
             f"{nearest(kind, KINDS)}"
         )
-    given = {"law": law, "features": features}
+    given = {"law": law, "features": features, "advisor": advisor}
     extra = [n for n, thing in given.items() if thing is not None and n not in KINDS[kind].takes]
     if extra:
         raise BundleError(
@@ -112,7 +114,8 @@ def load(path: str | Path, law: Any = None, features: Any = None) -> Any:
             "out."
         )
     try:
-        return _function("unpack", kind)(Packed(manifest["thing"], arrays), law, features)
+        handed = {name: given[name] for name in KINDS[kind].takes}
+        return _function("unpack", kind)(Packed(manifest["thing"], arrays), **handed)
     except BundleError as cause:
         raise BundleError(f"load: {path}: {cause}") from cause
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as cause:

@@ -134,7 +134,7 @@ def check_errors(
             )
 
     if grows:
-        check_refit(errors)
+        check_refit(about)
 
 
 def warn_if_failed(calibration: Calibration) -> None:
@@ -157,9 +157,9 @@ def check_size_of_theta(errors: OnlineErrors, radius: Radius) -> None:
         )
 
 
-def check_refit(errors: OnlineErrors) -> None:
+def check_refit(calibration: Calibration) -> None:
     """Refuse to go on with another law where the errors speak of the old one alone."""
-    for part in errors.calibration.parts:
+    for part in calibration.parts:
         if not (isinstance(part.targets, MissingTargets) and is_exact(part.law)):
             raise SettingError(
                 "calibrated errors stay valid for another law only if Phi is affine in w and E[W] "

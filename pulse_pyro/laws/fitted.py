@@ -22,6 +22,14 @@ from pulse_pyro.base import Expectation, FeatureMap, ModelCard, Schema, Summary
 from pulse_pyro.data.history import Source, context_rows
 from pulse_pyro.features import expectation
 from pulse_pyro.laws.conjugate import LinearKernel
+from pulse_pyro.laws.ellipsoid import (
+    RANK,
+    Ellipsoid,
+    LeastSquares,
+    Sieve,
+    Variance,
+    sieve_squares,
+)
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.scaling import CHUNK, GaussianInputs, Scaler, average
 
@@ -350,6 +358,7 @@ class PosteriorLaw:
     schema : the columns of the archive, with mean and sd of S there.
     memory : how what the law leaves of W persists, where that was asked, see ``with_memory``; no
         answer of the law depends on it, nor does its ``id``.
+    squares : least squares of W on the inputs of a linear law, as sums; see :meth:`ellipsoid`.
 
     The law is as good as its model: nothing here checks that W given S really follows it.
     """
@@ -363,6 +372,7 @@ class PosteriorLaw:
     units: tuple[str, ...]
     schema: Schema
     memory: Memory | None = None
+    squares: LeastSquares | None = None
 
     def __post_init__(self) -> None:
         kept = {name: np.array(value, np.float64) for name, value in self.draws.items()}
@@ -441,6 +451,60 @@ class PosteriorLaw:
         coef = self.kernel.mean_coef
         slope = coef[1:] * self.scaler.w_scale / self.scaler.x_scale[:, None]
         return self.scaler.w_out(coef[0]) - self.scaler.x_mean @ slope, slope
+
+    def ellipsoid(
+        self,
+        level: float = 0.95,
+        variance: Variance = "cluster",
+        *,
+        sieve: Sieve | None = None,
+        archive: History | None = None,
+    ) -> Ellipsoid:
+        """Return where the coefficients of E[W | S] can be, from the archive itself.
+
+        beta = beta_hat + V^{1/2} v, ||v|| <= chi, with probability >= level for all W at once; see
+        ``laws.ellipsoid`` for V and chi.
+
+        Parameters
+        ----------
+        level : of the ellipsoid.
+        variance : "cluster", which needs 3 clusters (or units) a coefficient, or "classical", which
+            needs rows that are independent of each other, and rows of one unit rarely are.
+        sieve : for a law that is not linear: a summary such as Lags(3), or a function of the law's
+            inputs (n, p) -> (n, q), that what the law misses of E[W | S] is linear in.
+        archive : with a sieve, a History of units the law has not seen.
+
+        beta_hat is least squares, not the posterior mean: whoever uses it imputes with it. NOT
+        covered: E[W | S] of another form. Nothing here tests that form; ``diagnose`` does.
+        """
+        if sieve is not None:
+            own = sieve_squares(self, sieve, archive)
+            return own.ellipsoid(level, variance=variance, law_id=self.id, sieve=sieve)
+        if not isinstance(self.kernel, LinearKernel) or type(self) is not PosteriorLaw:
+            raise ModelError(
+                f"ellipsoid: {self.law.label} is not linear in inputs it has seen, so its archive "
+                "has no ellipsoid of coefficients; declare what its error is linear in: "
+                "law.ellipsoid(sieve=Lags(3), archive=held_out)."
+            )
+        if self.squares is None:
+            raise ModelError(f"ellipsoid: {self.law.label} has none: {self._no_squares()}")
+        return self.squares.ellipsoid(level, variance=variance, law_id=self.id)
+
+    def _no_squares(self) -> str:
+        """Say why least squares of the archive are not there."""
+        size, scale = self.scaler.x_mean.size + 1, self.scaler.x_scale
+        if self.record.rows <= size:
+            return f"{self.record.rows} rows are too few for {size} coefficients; use fewer lags."
+        value = np.linalg.eigvalsh(self.inputs.cov / np.outer(scale, scale))
+        if value[0] <= 2.0 * RANK * max(float(value[-1]), 1.0):
+            return (
+                "its inputs do not tell their coefficients apart (one is constant, or follows from "
+                "others); leave such columns or lags out."
+            )
+        return (
+            "it was saved by an earlier version, or refitted from running sums; fit it again on "
+            "the archive."
+        )
 
     def mean_at(self, x: Float2) -> Float2:
         """Return E[W | x], (n, w_dim), at rows x (n, p)."""

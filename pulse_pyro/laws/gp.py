@@ -501,6 +501,7 @@ class GPFamily:
 
     engines: ClassVar[tuple[type[Inference], ...]] = (Laplace, Nuts, Svi)
     engine_reason: ClassVar[str] = "its length scales have no closed form"
+    linear: ClassVar[bool] = False
     uses_holes: ClassVar[bool] = False
     unseen: ClassVar[Unseen] = "conditioned on"
     dims: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -73,6 +73,7 @@ class RunningLinear:
             record=record,
             units=units,
             schema=schema,
+            squares=None,  # sums over clusters are not kept up
         )
 
     def state(self) -> tuple[dict[str, Float], dict[str, int]]:

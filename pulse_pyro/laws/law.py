@@ -24,6 +24,7 @@ from pulse_pyro._pyro.inference import (
 from pulse_pyro.base import ModelCard, Summary
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.laws.conjugate import gram
+from pulse_pyro.laws.ellipsoid import LeastSquares, scaled_squares
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.memory import MemoryKind
 from pulse_pyro.laws.remembering import RememberingLaw
@@ -94,6 +95,14 @@ class FitData:
         out = self.n * np.outer(ones, ones)
         out[1:, 1:] += self.moments / np.outer(scale, scale)
         return out
+
+    def squares(self, cluster: Int) -> LeastSquares | None:
+        """Return least squares of raw w on (1, x) in the law's units, rows being complete.
+
+        cluster : (rows of the archive,) the cluster of each.
+        """
+        units = self.scaler.x_mean, self.scaler.x_scale
+        return scaled_squares(self.rows.x, self.rows.w, cluster[self.rows.at], units)
 
     @property
     def inputs(self) -> GaussianInputs:
@@ -220,6 +229,10 @@ class Family(Protocol):
     @property
     def engine_reason(self) -> str:
         """Why not every engine suits it."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether E[w | x] is linear in x, whatever the draws."""
 
     @property
     def uses_holes(self) -> bool:
@@ -352,6 +365,7 @@ class Law:
             record=record,
             units=history.clusters,
             schema=history.schema,
+            squares=data.squares(history.cluster) if law._linear else None,
         )
 
     def with_memory(self, kind: MemoryKind = "ar") -> RememberingLaw:
@@ -360,6 +374,10 @@ class Law:
         See ``laws.with_memory``.
         """
         return RememberingLaw(self, kind)
+
+    @property
+    def _linear(self) -> bool:
+        return self.family is not None and self.family.linear
 
     def engine(self, how: Inference | None) -> Inference:
         """Return the engine asked for, or the law's own; refuse one that does not suit it."""

@@ -168,6 +168,7 @@ def linear_lags(
 class LinearFamily:
     """The conjugate shortcuts and NumPy prediction of the linear law."""
 
+    linear: ClassVar[bool] = True
     uses_holes: ClassVar[bool] = False
     unseen: ClassVar[Unseen] = "conditioned on"  # exactly: the mean is affine in x
     noise: Noise

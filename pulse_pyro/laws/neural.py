@@ -254,6 +254,7 @@ class NeuralFamily:
         input, or more of them, is refused.
     """
 
+    linear: ClassVar[bool] = False
     uses_holes: ClassVar[bool] = True
     engines: ClassVar[tuple[type[Inference], ...]] = (Ensemble,)
     engine_reason: ClassVar[str] = "it has thousands of weights"

@@ -17,6 +17,7 @@ from pulse_pyro.base import ModelCard, Schema, Site, Summary, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags, Stack, Window
 from pulse_pyro.laws import LAWS
+from pulse_pyro.laws.ellipsoid import LeastSquares
 from pulse_pyro.laws.filtering import Filtered, FilteredLaw, StateSpace
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.growing import GrowingArchive
@@ -166,6 +167,8 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
     arrays = {f"draw.{name}": value for name, value in fitted.draws.items()}
     arrays |= {name: getattr(fitted.scaler, name) for name in SCALER}
     arrays |= {"input_mean": fitted.inputs.mean, "input_cov": fitted.inputs.cov}
+    if fitted.squares is not None:
+        arrays |= {f"squares.{name}": np.array(v) for name, v in vars(fitted.squares).items()}
     manifest: dict[str, Any] = {
         "spec": law_spec(fitted.law),
         "units": list(fitted.units),
@@ -219,6 +222,7 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
         units=tuple(saved["units"]),
         schema=schema,
         memory=memory,
+        squares=_squares(packed, p, w_dim),
     )
     _same_answers(fitted, saved["probe"])
     if fitted.id != saved["law_id"]:
@@ -248,6 +252,23 @@ def _same_memory(handed: Memory | None, saved: Memory | None) -> None:
             f"it was made with a law of {words[0]}, but the law passed has {words[1]}, or other "
             "numbers in it; pass the law it was made with."
         )
+
+
+def _squares(packed: Packed, p: int, w_dim: int) -> LeastSquares | None:
+    """Least squares of a linear law; earlier versions did not keep them."""
+    if "squares.centre" not in packed.arrays:
+        return None
+    size = 1 + p
+    return LeastSquares(
+        centre=packed.shaped("squares.centre", w_dim, size),
+        inverse=packed.shaped("squares.inverse", size, size),
+        meat=packed.shaped("squares.meat", w_dim, size, size),
+        residual=packed.shaped("squares.residual", w_dim, w_dim),
+        rows=int(packed.shaped("squares.rows")),
+        clusters=int(packed.shaped("squares.clusters")),
+        shift=packed.shaped("squares.shift", p),
+        scale=packed.shaped("squares.scale", p),
+    )
 
 
 def _same_answers(fitted: PosteriorLaw, probe: list[float] | None) -> None:

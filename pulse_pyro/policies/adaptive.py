@@ -8,6 +8,9 @@ Phi = c_a(s) + M_a(s) w affine in w,
 c_k of unit scale, so the model is linear again in (phihat, M psi): no bias is left along the
 directions, what they leave out is e_t, and what the archive has settled has psi near 0 and costs
 nothing. Many archived units: PULSE-UCB. None: Bayesian OFUL in the law's own function space.
+
+Directions of the posterior make a ball that is credible, not one of confidence. With the archive's
+own ellipsoid instead (``augmented``) it is one of confidence, conditional on the law's form.
 """
 
 from __future__ import annotations
@@ -20,14 +23,19 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Float4, positive
 from pulse_pyro._core.errors import ModelError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw, Follower
-from pulse_pyro.data.history import Source
+from pulse_pyro.data.history import Source, context_rows
 from pulse_pyro.features import Features, need_affine, slopes
 from pulse_pyro.laws.adapter import as_law
+from pulse_pyro.laws.ellipsoid import Ellipsoid
 from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.policies.augmented import Augmented, augmented_ball
+from pulse_pyro.policies.balls import ArchiveScale, RewardNoise, reward_noise
+from pulse_pyro.policies.guard import Ball, bias_map, spread_at
 from pulse_pyro.policies.imputed import PROBES, Imputed, Scorer
-from pulse_pyro.policies.streaming import Streaming
+from pulse_pyro.policies.streaming import Streaming, bonus_core, one_of
+from pulse_pyro.policies.streaming_guard import Advisor, StreamingGuard
 from pulse_pyro.policies.unsure_directions import Directions, directions
-from pulse_pyro.radius import CORRECTED, SUM, Radius
+from pulse_pyro.radius import CORRECTED, SUM, Radius, constant
 
 DRAWS = 256  # a round, for laws whose E[W] has no closed form
 
@@ -67,11 +75,12 @@ def adaptive_error(features: Features, s: Float3, w: Float3, remainder: Float3) 
     return out
 
 
-def theta_size(radius: Radius, theta_bound: float | None, where: str) -> float:
+def theta_size(radius: Radius | None, theta_bound: float | None, where: str) -> float:
     """Return S >= ||theta*||: the one given, else that of the corrected radius, else 1."""
     if theta_bound is not None:
         return positive(theta_bound, f"{where}: theta_bound")
-    return radius.params[0] if getattr(radius, "kind", -1) in (CORRECTED, SUM) else 1.0
+    known = isinstance(radius, Radius) and radius.kind in (CORRECTED, SUM)
+    return radius.params[0] if isinstance(radius, Radius) and known else 1.0
 
 
 def find_directions(
@@ -113,6 +122,17 @@ def find_directions(
 class AdaptivePulseUCB(Streaming):
     """PULSE-UCB whose law is repaired by rewards, one decision at a time.
 
+    With ``prior=law.ellipsoid(...)``: what the archive leaves open of a linear law (or of a
+    declared sieve) becomes features, and the ball is one of confidence,
+
+        r^2 = lambda ||theta||^2 + lambda_psi chi^2 sum_j theta_j^2
+              + sigma(theta)^2 (logdet + 2 log(1/delta)),
+
+    with probability >= 1 - delta - (1 - level), conditional on E[W | S] being linear in the law's
+    inputs. It is played as a guard around an advisor, the constant radius sigma by default.
+    Without: what the law's posterior leaves open, at any law with draws; that ball is credible,
+    not one of confidence, and its radius a bonus without a guard.
+
     Parameters
     ----------
     law : a fitted law with posterior draws. A law without any spread, or of another kind (then one
@@ -120,38 +140,155 @@ class AdaptivePulseUCB(Streaming):
     features : Phi, affine in w (checked at once).
     radius : rule for sqrt(gamma_t); ``corrected`` with ``augmented_bound`` as its theta_bound.
     reference : (batch, time, s_dim) contexts to find the directions at, S alone, or an archive;
-        linear laws need none (None). Or Directions found before.
-    theta_bound : S >= ||theta*||; carries the remainder to rewards, e_t = S ||E_t||. By default
-        that of the corrected radius, else 1.
-    ridge : lambda; the directions are scaled by the posterior, so that 1 suits them.
+        linear laws need none (None). Or Directions found before. With a prior, contexts at which
+        Phi's slopes in w are found, needed only if these vary with S.
+    prior : the law's ellipsoid.
+    reward_sd, reward_range, sigma, delta, advisor, slack : with a prior, as in PulseUCB.
+    theta_bound : S >= ||theta*||. Without a prior it carries the remainder to rewards, e_t =
+        S ||E_t||, and is by default that of the corrected radius, else 1.
+    ridge : lambda; 1 suits directions scaled by the posterior; d (sigma / S)^2 with a prior.
     seed : of the choice of posterior draws.
 
-    Relies on the posterior being honest, and on the truth being one of the law's curves: no reward
-    can repair a law along directions it does not know.
+    Without a prior it relies on the posterior being honest, and on the truth being one of the law's
+    curves: no reward can repair a law along directions it does not know. With one it refuses rounds
+    whose inputs are not all seen; NOT covered: see ``policies.augmented``.
     """
 
     def __init__(
         self,
         law: FittedLaw,
         features: Features,
-        radius: Radius,
+        radius: Radius | None = None,
         reference: Source | Directions | None = None,
         *,
+        prior: Ellipsoid | None = None,
+        reward_sd: float | None = None,
+        reward_range: tuple[float, float] | None = None,
+        sigma: float | None = None,
         theta_bound: float | None = None,
-        ridge: float = 1.0,
+        delta: float = 0.05,
+        advisor: Advisor | None = None,
+        slack: float = 3.0,
+        ridge: float | None = None,
         seed: int = 0,
     ) -> None:
-        law = as_law(law, "AdaptivePulseUCB")
+        where = "AdaptivePulseUCB"
+        law = as_law(law, where)
         if not isinstance(features, Features):
-            raise ModelError(f"AdaptivePulseUCB: features must be Features, not {features!r}.")
-        found = find_directions(law, reference, seed, "AdaptivePulseUCB")
-        size = theta_size(radius, theta_bound, "AdaptivePulseUCB")
-        scorer: Scorer = (
-            Imputed(law, features, DRAWS, seed)
-            if found is None
-            else Adapted(found, features, size, seed)
+            raise ModelError(f"{where}: features must be Features, not {features!r}.")
+        guard = {
+            "reward_sd": reward_sd,
+            "reward_range": reward_range,
+            "sigma": sigma,
+            "advisor": advisor,
+        }
+        one_of(radius, prior, guard, where, "prior=law.ellipsoid()")
+        if prior is not None:
+            noise = reward_noise(reward_sd, reward_range, sigma)
+            scored, ball, lam = ellipsoid_prior(
+                law,
+                features,
+                prior,
+                reference,
+                noise=noise,
+                theta_bound=theta_bound,
+                delta=delta,
+                ridge=ridge,
+            )
+            core = StreamingGuard(
+                ball,
+                None,
+                features.actions,
+                len(scored.names),
+                lam,
+                constant(ball.sigma) if advisor is None else advisor,
+                slack,
+            )
+            super().__init__(scored, core)
+            return
+        found = find_directions(law, reference, seed, where)
+        scorer: Scorer = Imputed(law, features, DRAWS, seed)
+        if found is not None:
+            scorer = Adapted(found, features, theta_size(radius, theta_bound, where), seed)
+        super().__init__(scorer, bonus_core(radius, ridge, scorer, None, where))
+
+    def __repr__(self) -> str:
+        said = super().__repr__()
+        if isinstance(self.scorer, Adapted):
+            said += "\n  credible, not confidence: it rests on the law's posterior"
+        return said
+
+
+def ellipsoid_prior(
+    law: FittedLaw,
+    features: Features,
+    prior: Ellipsoid,
+    reference: Source | Directions | None = None,
+    *,
+    noise: RewardNoise | None,
+    theta_bound: float | None,
+    delta: float = 0.05,
+    ridge: float | None = None,
+) -> tuple[Augmented, Ball, float]:
+    """Return the features of a law's ellipsoid, their ball and their ridge, all asked for checked.
+
+    reference : contexts like those to come, needed where slopes of Phi in w vary with S; by default
+    contexts made up around the archive's.
+    """
+    where = "AdaptivePulseUCB"
+    if not isinstance(prior, Ellipsoid) or not isinstance(law, PosteriorLaw):
+        raise ModelError(
+            f"{where}: prior must be the ellipsoid of a fitted law, law.ellipsoid(), but got "
+            f"{type(prior).__name__} of {type(law).__name__}."
         )
-        super().__init__(scorer, radius, ridge)
+    if prior.law_id != law.id:
+        raise ModelError(
+            f"{where}: the ellipsoid is that of law {prior.law_id}, but {law.id} plays; pass "
+            "prior=law.ellipsoid()."
+        )
+    if isinstance(reference, Directions):
+        raise SettingError(f"{where}: with a prior, reference must be contexts, not directions.")
+    if reference is None:
+        s, w = made_up_rows(law)
+    else:
+        _, s = context_rows(reference, law.summary, law.schema, where)
+        w = prior.at(law, reference)[1]
+        seen = np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
+        if not seen.any():
+            raise SettingError(f"{where}: no reference context has all inputs of the law.")
+        s, w = s[seen], w[seen]
+    bias = bias_map(features, s, w)
+    residual = np.broadcast_to(prior.residual, (len(s), *prior.residual.shape))
+    spread = spread_at(features, s, w, residual)
+    scale = ArchiveScale.of(features, s, w, spread)
+    trusted, size = scale.trusted(noise, theta_bound, where)
+    if bias.fixed is None and reference is None and not trusted.whole:
+        raise SettingError(
+            f"{where}: slopes of Phi in w vary with S, so what W adds to the noise is bounded at "
+            "contexts like those to come only: pass reference=archive, or sigma= instead of "
+            "reward_sd=."
+        )
+    return augmented_ball(
+        prior,
+        law,
+        bias,
+        trusted,
+        theta_bound=size,
+        delta=delta,
+        spread=spread,
+        ridge=ridge,
+    )
+
+
+def made_up_rows(law: PosteriorLaw) -> tuple[Float2, Float2]:
+    """Return S and W like the archive's, (PROBES, dim) each, twice as wide in S."""
+    mean, sd = law.schema.contexts
+    rng = stream(0, "contexts")
+    s: Float2 = mean + 2.0 * sd * rng.standard_normal((PROBES, len(mean)))
+    w: Float2 = law.scaler.w_mean + law.scaler.w_scale * rng.standard_normal(
+        (PROBES, len(law.schema.w_names))
+    )
+    return s, w
 
 
 class Adapted:
@@ -163,12 +300,7 @@ class Adapted:
         law = found.law
         self.law, self.features, self.found = law, features, found
         self.theta_bound, self.w_names = theta_bound, law.schema.w_names
-        mean, sd = law.schema.contexts
-        rng = stream(0, "contexts")
-        s: Float2 = mean + 2.0 * sd * rng.standard_normal((PROBES, len(mean)))
-        w: Float2 = law.scaler.w_mean + law.scaler.w_scale * rng.standard_normal(
-            (PROBES, len(law.schema.w_names))
-        )
+        s, w = made_up_rows(law)
         need_affine(features, s, w, "AdaptivePulseUCB")
         self._step = law.scaler.w_scale
         self._used = np.argwhere((slopes(features, s, w, self._step) != 0).any(axis=(0, 1)))

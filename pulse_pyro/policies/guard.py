@@ -19,10 +19,8 @@ advisor.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,17 +38,11 @@ from pulse_pyro._core.arrays import (
 )
 from pulse_pyro._core.errors import FeatureError, SettingError
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import FittedLaw, Follower
-from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.online import missing_error, single_part
+from pulse_pyro.base import FittedLaw
 from pulse_pyro.data.history import Source, context_rows
 from pulse_pyro.features import Features, need_affine, slopes
-from pulse_pyro.laws.ellipsoid import Ellipsoid
-from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.policies.ball import BallRounds, BallRule, BallSums
 from pulse_pyro.policies.carried import Carry, carry_setup, carry_state
-from pulse_pyro.policies.kernels import scores
-from pulse_pyro.policies.linear import NO_MASK
 from pulse_pyro.policies.members import (
     BEST,
     DRAWN,
@@ -171,19 +163,27 @@ def _fixed_map(features: Features, at: Float3, base: Float1, step: Float1) -> Bi
 
 
 def reward_spread(features: Features, law: FittedLaw, source: Source) -> Float3:
-    """Return M_a C_W^(1/2), (action, d, q): what W varies by given S, carried to the features.
+    """Return M_a C_W^(1/2), (action, d, q), of what the law says W varies by at complete contexts.
 
-    Where M_a or what the law says of W varies with the context, the smallest multiple of its mean
-    that is at least as large at every one of these contexts: fixed beforehand, never a running
-    maximum. A sub-Gaussian scale only if the law's residuals are normal.
+    A sub-Gaussian scale only if the law's residuals are normal; see :func:`spread_at`.
     """
     conditional = law(source)
-    _, s = context_rows(source, law.summary, law.schema, "guard")
+    x, s = context_rows(source, law.summary, law.schema, "guard")
     mean, cov = conditional.mean(), conditional.covariance()
-    seen = np.isfinite(s).all(-1) & np.isfinite(mean).all(-1) & np.isfinite(cov).all((-1, -2))
+    seen = np.isfinite(s).all(-1) & np.isfinite(x).all(-1)
+    seen &= np.isfinite(mean).all(-1) & np.isfinite(cov).all((-1, -2))
     if not seen.any():
         raise SettingError("guard: no context is complete, so what W varies by is not known.")
-    s, mean, cov = s[seen], mean[seen], cov[seen]
+    return spread_at(features, s[seen], mean[seen], cov[seen])
+
+
+def spread_at(features: Features, s: Float2, mean: Float2, cov: Float3) -> Float3:
+    """Return M_a C_W^(1/2), (action, d, q): what W varies by given S, carried to the features.
+
+    s, mean, cov : (n, s_dim), (n, w), (n, w, w) contexts, E[W] and its covariance there. Where M_a
+    or the covariance varies with the context, the smallest multiple of its mean that is at least as
+    large at every one of these contexts: fixed beforehand, never a running maximum.
+    """
     sd = mean.std(0)
     step = np.where(sd > 0, sd, 1.0)
     at = slopes(features, s, mean, step)  # (action, n, w, d)
@@ -219,7 +219,8 @@ class Ball:
     directions, of : (k, d), (k,) of the :class:`BiasMap`; none where the law's error is learned.
     chi : (w,) radii of ellipsoids; None: errors are a band's.
     weights : (d,) of the size of theta, 1 by default; see ``ball``.
-    rests_on : what it is conditional on, in words.
+    rests_on : what it is conditional on, in words. level : probability that the law's error is
+    within what it says. heuristic : why it need not hold, where a check has failed.
     """
 
     theta_bound: float
@@ -231,6 +232,8 @@ class Ball:
     chi: Float1 | None = None
     weights: Float1 | None = None
     rests_on: tuple[str, ...] = ()
+    level: float = 1.0
+    heuristic: str = ""
 
     def __post_init__(self) -> None:
         positive(self.theta_bound, "ball: theta_bound")
@@ -244,6 +247,11 @@ class Ball:
         if self.spread is None:
             return self.noise
         return math.hypot(self.noise, self.theta_bound * float(_lengths(self.spread).max()))
+
+    @property
+    def probability(self) -> float:
+        """What it holds theta* at all times with, at least: 1 - delta - (1 - level)."""
+        return self.level - self.delta
 
     def ridge(self, dim: int) -> float:
         """Return lambda = d (sigma / S)^2, fixed beforehand; d of the features without psi."""
@@ -377,7 +385,8 @@ def play_guarded(
     reward : (run, time, action) what each arm would pay; NaN = lost.
     ball, rounds : the ball and what the law's error is at each round; None: no guard.
     advisor : a rule ``constant(alpha)`` or ``thompson(scale)`` on the first learner's state,
-        "committee", "ball" (the arm of largest m + r w), or arms (run, time) found elsewhere.
+        "committee", "greedy", "ball" (the arm of largest m + r w), or arms (run, time) found
+        elsewhere.
     slack : c >= 1. allowed : (run, time, action), or length 1 along run or time.
     series : units, their times, late rewards. votes : how a committee weighs its members,
         "tempered", "best" or "stacking". truth : (run or 1, d) theta* of the first learner, to see
@@ -415,7 +424,7 @@ def play_guarded(
         )
     count, inputs = len(rule.directions), errors.psi.shape[-1] if rule.chi.size else 0
     sums = BallSums(np.zeros((runs, count, 2)), np.zeros((runs, count, dims[0], inputs)))
-    output = _output((runs, horizon), len(learners))
+    output = member_output((runs, horizon), len(learners))
     state = first_state(setup, runs)
     mask = np.zeros((0, 0, 0), np.bool_) if allowed is None else np.ascontiguousarray(allowed)
     fixed = -1.0 if ball is not None else 0.0
@@ -479,8 +488,12 @@ def _advice(
             return DRAWN, advisor.params[0], none, noise
         raise SettingError(f"guard: an advisor is constant(...) or thompson(...), not {advisor!r}.")
     if isinstance(advisor, str):
-        if advisor not in ("committee", "ball"):
-            raise SettingError(f"guard: there is no advisor {advisor!r}; 'committee' or 'ball'.")
+        if advisor not in ("committee", "ball", "greedy"):
+            raise SettingError(
+                f"guard: there is no advisor {advisor!r}; 'committee', 'greedy' or 'ball'."
+            )
+        if advisor == "greedy":
+            return INDEX, 0.0, none, quiet
         return (VOTE if advisor == "committee" else UCB), first.alpha, none, quiet
     arms = np.ascontiguousarray(advisor, np.int64)
     if arms.shape != shape:
@@ -490,236 +503,8 @@ def _advice(
     return GIVEN, first.alpha, arms, quiet
 
 
-# One decision at a time.
-
-
-class RoundErrors(NamedTuple):
-    """What the law's error is at one round: coef (action, k), psi (w, p) or size 0."""
-
-    coef: Float2
-    psi: Float2
-
-
-class ErrorSource(Protocol):
-    """Where a guard gets the law's error from, one round at a time."""
-
-    def at(self, past: list[Follower]) -> RoundErrors:
-        """Return it for one follower of a series, or one per arm; NaN where it is not known."""
-
-
-@dataclass(frozen=True, eq=False)
-class BandRounds:
-    """Errors of E[W] from a calibration's band."""
-
-    calibration: Calibration
-    bias: BiasMap
-
-    def at(self, past: list[Follower]) -> RoundErrors:
-        """Return c_k eps, with a context per arm each arm's own."""
-        _, targets = single_part(self.calibration, "guard")
-        place = {int(column): at for at, column in enumerate(targets.used)}
-        use = [place[int(column)] for column in self.bias.of]
-        rows = []
-        for follower in past:
-            eps = missing_error(self.calibration, follower)
-            rows.append(self.bias.coef(follower.now[None])[0] * eps[use])
-        coef = rows[0] if len(rows) == 1 else np.stack([row[a] for a, row in enumerate(rows)])
-        return RoundErrors(coef, np.zeros((0, 0)))
-
-
-@dataclass(frozen=True, eq=False)
-class EllipsoidRounds:
-    """Errors of E[W] along the ellipsoid of a linear law; law : whose inputs z = (1, x) are."""
-
-    ellipsoid: Ellipsoid
-    bias: BiasMap
-    law: PosteriorLaw
-
-    @property
-    def inputs(self) -> int:
-        """P, coefficients of each W."""
-        return int(self.ellipsoid.centre.shape[1])
-
-    def at(self, past: list[Follower]) -> RoundErrors:
-        """Return c_k and psi; contexts per arm are refused."""
-        if len(past) != 1:
-            raise SettingError("guard: an ellipsoid takes one context a round, not one per arm.")
-        z = law_inputs(self.law, past[0].inputs()[None])
-        return RoundErrors(self.bias.coef(past[0].now[None])[0], self.ellipsoid.psi(z)[0])
-
-
-def law_inputs(law: PosteriorLaw, x: Float2) -> Float2:
-    """Return z = (1, x), (n, P), in the units the law was fitted in; x (n, p) raw."""
-    scaled = law.scaler.x_in(law.inputs.fill(x))
-    return np.concatenate([np.ones((len(x), 1)), scaled], axis=1)
-
-
-class GuardChoice(NamedTuple):
-    """What a guard chose, and who it was."""
-
-    action: int
-    mean: Float1
-    width: Float1
-    root: float
-    cost: float
-    by: str
-    why: str
-
-
-Advisor = Radius | Callable[[Float1, Float1, Bool], int]
-
-
-class StreamingGuard:
-    """The guard of a policy that plays one decision at a time; see :func:`play_guarded`.
-
-    advisor : ``constant(alpha)``, ``thompson(scale)``, or a function of theta_hat' x (K,), the
-    widths (K,) and which arms are allowed (K,), which returns an arm.
-    """
-
-    def __init__(
-        self,
-        ball: Ball,
-        source: ErrorSource | None,
-        actions: int,
-        dim: int,
-        ridge: float,
-        advisor: Advisor,
-        slack: float,
-    ) -> None:
-        if not slack >= 1.0:
-            raise SettingError(f"guard: slack must be at least 1, but got {slack!r}; 3 is usual.")
-        self.ball, self.source, self.advisor, self.slack = ball, source, advisor, float(slack)
-        self.rule = ball.rule
-        if self.rule.directions.shape[1] != dim:
-            raise SettingError(
-                f"guard: the ball was made for {self.rule.directions.shape[1]} features, but {dim} "
-                "are scored."
-            )
-        kind, alpha = GIVEN, ball.sigma
-        if isinstance(advisor, Radius):
-            kind, alpha, _, _ = _advice(advisor, Learner(np.zeros((1, 1, 1, dim)), 1, 1, 1), (1, 1))
-        elif not callable(advisor):
-            raise SettingError(
-                f"guard: an advisor is constant(...), thompson(...) or a function, not {advisor!r}."
-            )
-        self.setup = member_setup(
-            [dim], [ridge], [alpha], [ball.sigma], advisor=kind, slack=self.slack
-        )
-        self.state = first_state(self.setup, 1)
-        count = len(self.rule.directions)
-        inputs = source.inputs if isinstance(source, EllipsoidRounds) else 0
-        self.sums = BallSums(np.zeros((1, count, 2)), np.zeros((1, count, dim, inputs)))
-        self.counts = np.zeros(3, np.int64)  # rounds advised, overruled, unusable
-        self._noise = stream(getattr(advisor, "seed", 0), "thompson")
-        self._unknown = np.full((1, 1, actions), np.nan)
-        self._given = np.full((1, 1), -1, np.int64)
-        self._output = _output((1, 1), 1)
-        self._carry = carry_setup([None], actions)
-        self._carried = carry_state(self._carry, 1, 1)
-
-    def about(self, past: list[Follower], actions: int) -> RoundErrors:
-        """Return the law's error now; nothing where it is learned."""
-        if self.source is None:
-            return RoundErrors(np.zeros((actions, len(self.rule.directions))), np.zeros((0, 0)))
-        return self.source.at(past)
-
-    def choose(self, x: Float4, mask: Bool, about: RoundErrors) -> GuardChoice | None:
-        """Choose an arm for features x (1, 1, K, d); None where they cannot be scored."""
-        out, noise = self._output, NO_NOISE
-        mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
-        dim = x.shape[3]
-        scores(x, self.state.inverse.reshape(1, dim, dim), self.state.theta, mean, width)
-        allowed = np.ones(x.shape[2], np.bool_) if not mask.size else mask[0, 0]
-        if self.setup.advisor == GIVEN:
-            self._given[0, 0] = self._asked(mean[0], width[0], allowed)
-        elif self.setup.advisor == DRAWN:
-            noise = self._noise.standard_normal((1, 1, dim))
-        self._play(x, self._unknown, mask, noise, about)
-        action = int(out.action[0, 0])
-        if action < 0:
-            return None
-        chosen = int(out.chosen[0, 0])
-        self.counts[chosen] += 1
-        mean[0, ~allowed] = width[0, ~allowed] = np.nan
-        by, why = _WHO[chosen]
-        return GuardChoice(
-            action=action,
-            mean=mean[0],
-            width=width[0],
-            root=float(out.root[0, 0]),
-            cost=float(out.cost[0, 0]),
-            by=by,
-            why=why,
-        )
-
-    def learn(self, x: Float1, reward: float, action: int, about: RoundErrors) -> None:
-        """Learn the reward of an arm whose features were x (d,)."""
-        one = RoundErrors(about.coef[action : action + 1], about.psi)
-        self._given[0, 0] = 0
-        rewards = np.full((1, 1, 1), reward)
-        self._play(x.reshape(1, 1, 1, -1), rewards, NO_MASK, NO_NOISE, one, alone=True)
-
-    def _play(
-        self,
-        x: Float4,
-        reward: Float3,
-        mask: Bool,
-        noise: Float3,
-        about: RoundErrors,
-        *,
-        alone: bool = False,
-    ) -> None:
-        psi = about.psi[None, None] if about.psi.size else NO_PSI
-        play_members(
-            x,
-            reward,
-            mask,
-            self._given,
-            noise,
-            self.setup._replace(advisor=UCB) if alone else self.setup,
-            self.state,
-            self.rule,
-            BallRounds(about.coef[None, None], psi),
-            self.sums,
-            0.0 if alone else -1.0,
-            self._carry,
-            self._carried,
-            ALONE,
-            self._output,
-        )
-
-    def _asked(self, mean: Float1, width: Float1, allowed: Bool) -> int:
-        """Ask the user's function; what is no arm is -1, and the guard plays."""
-        assert callable(self.advisor)
-        arm = self.advisor(mean.copy(), width.copy(), allowed.copy())
-        try:
-            return operator.index(arm)
-        except TypeError:
-            return -1
-
-    @property
-    def share_overruled(self) -> float:
-        """Share of the decisions in which the guard did not follow the advisor."""
-        total = int(self.counts.sum())
-        return float(self.counts[1:].sum() / total) if total else 0.0
-
-    def __repr__(self) -> str:
-        said = self.advisor if isinstance(self.advisor, Radius) else "a function"
-        rests = "; ".join(self.ball.rests_on)
-        return (
-            f"guard around {said!s}, slack {self.slack:g}: {self.share_overruled:.1%} of "
-            f"{int(self.counts.sum())} decisions overruled\n  the ball rests on: {rests}"
-        )
-
-
-_WHO = (
-    ("advisor", "its arm cannot be shown to be worse than the ball is wide"),
-    ("guard", "the advisor's arm may cost more than the guard allows"),
-    ("guard", "the advisor proposed no arm that is allowed"),
-)
-
-
-def _output(shape: tuple[int, int], members: int) -> MemberOutput:
+def member_output(shape: tuple[int, int], members: int) -> MemberOutput:
+    """Return room for what is played; shape (run, time)."""
     return MemberOutput(
         action=np.empty(shape, np.int64),
         proposal=np.empty(shape, np.int64),

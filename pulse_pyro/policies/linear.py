@@ -71,6 +71,9 @@ class State(NamedTuple):
         return self.sums[..., 4]
 
 
+ARRAYS = ("action", "x", "mean", "width", "gamma", "error")  # of a decision, one a run
+
+
 class Decision(NamedTuple):
     """A scored choice; learning uses exactly these features.
 
@@ -79,8 +82,11 @@ class Decision(NamedTuple):
     on |theta*'(phibar - phihat)| for the chosen arm; infinite if a rule with a budget was told
     none. id : issued by a policy, -1 outside one.
     weight : of a robust rule: the round will count min(1, weight / u).
+    by, why : who chose, "radius", or behind a guard "advisor" or "guard", and why, in a clause.
+    cost : 2 c r w, what the round can cost at most on the guard's ball; NaN without one.
 
-    The arm with the largest mean + sqrt(gamma) width was chosen, unless the rule draws theta.
+    By "radius" the arm with the largest mean + sqrt(gamma) width was chosen, unless the rule draws
+    theta.
     """
 
     action: Int | int
@@ -91,6 +97,9 @@ class Decision(NamedTuple):
     error: Float | float
     id: int = -1
     weight: float = math.inf
+    by: str = "radius"
+    why: str = ""
+    cost: float = math.nan
 
 
 def init(dim: int, ridge: float, batch: tuple[int, ...] = ()) -> State:
@@ -156,9 +165,10 @@ def decide(
         mean[~mask[:, 0]] = width[~mask[:, 0]] = np.nan
     e = told[np.arange(lead), 0, action] if told.size else np.full(lead, radius.default_error)
     out = (action, chosen, mean, width, root**2, e)
+    found = Decision(*out, weight=radius.weight)
     if single:
-        return Decision._make((*(o[0] for o in out), -1, radius.weight))
-    return Decision(*out, weight=radius.weight)
+        return found._replace(**{name: getattr(found, name)[0] for name in ARRAYS})
+    return found
 
 
 def update(

@@ -4,40 +4,73 @@ from __future__ import annotations
 
 from pulse_pyro._core.arrays import whole
 from pulse_pyro._core.errors import SettingError
-from pulse_pyro.base import FittedLaw
-from pulse_pyro.calibration.online import OnlineErrors, check_errors, check_size_of_theta
+from pulse_pyro.base import FittedLaw, is_exact
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.online import (
+    CalibratedErrors,
+    OnlineErrors,
+    check_errors,
+    check_size_of_theta,
+)
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.growing import GrowingArchive
+from pulse_pyro.policies.balls import (
+    ArchiveScale,
+    band_ball,
+    calibration_bias,
+    complete_rows,
+    reward_noise,
+)
+from pulse_pyro.policies.core import Core
+from pulse_pyro.policies.guard import reward_spread
 from pulse_pyro.policies.imputed import Imputed
-from pulse_pyro.policies.streaming import Streaming
-from pulse_pyro.radius import Radius
+from pulse_pyro.policies.streaming import Streaming, bonus_core, one_of
+from pulse_pyro.policies.streaming_guard import Advisor, BandRounds, StreamingGuard
+from pulse_pyro.radius import Radius, constant
 
 
 class PulseUCB(Streaming):
     """UCB on features whose missing part is replaced by its expectation under a fitted law.
 
+    Guarded, ``PulseUCB(law, features, calibration=cal, reward_sd=..., theta_bound=...)``, it plays
+    what an advisor proposes (by default the constant radius sigma) as long as its arm cannot be
+    shown to be worse than the ball is wide, so that every round costs at most 2 c r w. Nothing is
+    left to tune. With a ``radius`` instead, that radius is a bonus and nothing guards it.
+
     Parameters
     ----------
     law : p^(W_t | S_1:t).
     features : Phi; the arms are 0 .. features.actions - 1.
-    radius : rule for sqrt(gamma_t); its ``corrected`` form carries the guarantee, see there.
-        ``robust(...)`` makes it robust PULSE-UCB, ``thompson(...)`` Thompson sampling.
-    ridge : lambda > 0.
+    radius : rule for sqrt(gamma_t), unguarded; its ``corrected`` form carries a guarantee, see
+        there. ``robust(...)`` makes it robust PULSE-UCB, ``thompson(...)`` Thompson sampling.
+    calibration : of this law and Phi, which must be affine in w: the guard's ball is made from its
+        band. If one of its checks failed, the guard is a heuristic, and says so.
+    reward_sd : sd of a reward given the full context. What W varies by given S is then the law's
+        word, and the ball conditional on it. Or reward_range : (low, high) of all rewards, or
+        sigma : sub-Gaussian scale of a reward given S; both take W in.
+    theta_bound : S >= ||theta*||. delta : the ball may miss theta* with this probability, plus that
+        of the calibration.
+    advisor : ``constant(alpha)``, ``thompson(...)``, "greedy", "ball", or a function of mean (K,),
+        width (K,) and allowed (K,), NaN where an arm is not, that returns an arm; by default
+        ``constant(sigma)``. It may look at S_1:t and past rewards, not at W or anything else.
+    slack : c >= 1; 1 is nearly the ball's own UCB, which explores far more than it must.
+    ridge : lambda > 0; d (sigma / S)^2 with a guard, else 1.
     size : Monte Carlo draws a round, used only if Phi is not affine in w.
     seed : of those draws.
-    errors : source of e_{t,a}, CalibratedErrors(...); by default what ``act`` is told, else 0, or
-        all of its budget where the radius has one (``robust``).
+    errors : with a radius, source of e_{t,a}, CalibratedErrors(...); by default what ``act`` is
+        told, else 0, or all of its budget where the radius has one (``robust``).
     archive : GrowingArchive(history, law, every=n): W handed to ``learn`` after the fact joins the
         archive, and the law is refitted every n of them. Calibrated errors stay valid for the
         refitted law where Phi is affine in w: the band speaks of the truth, not of the law.
 
-    A law that conditions on unseen inputs (``law.conditions``) plays from a unit's first row on;
-    others refuse rounds until their lags are filled: use ``observe`` to warm up. Errors of arms
-    that are not played do not enter the choice.
+    A law that conditions on unseen inputs (``law.conditions``) plays from a unit's first row on
+    with a radius; others, and a guard, refuse rounds until all inputs are seen: use ``observe`` to
+    warm up. Errors of arms that are not played do not enter the choice.
 
-    The regret guarantee is against the best policy that sees only S; no policy can recover what
-    the missing W would have told.
+    The guarantee is against the best policy that sees only S; no policy can recover what the
+    missing W would have told. NOT covered: sigma and S that are too small, contexts that have
+    shifted, residuals of W with memory; see ``policies.guard``.
 
     Examples
     --------
@@ -56,28 +89,74 @@ class PulseUCB(Streaming):
         self,
         law: FittedLaw,
         features: Features,
-        radius: Radius,
+        radius: Radius | None = None,
         *,
-        ridge: float = 1.0,
+        calibration: Calibration | None = None,
+        reward_sd: float | None = None,
+        reward_range: tuple[float, float] | None = None,
+        sigma: float | None = None,
+        theta_bound: float | None = None,
+        delta: float = 0.05,
+        advisor: Advisor | None = None,
+        slack: float = 3.0,
+        ridge: float | None = None,
         size: int = 256,
         seed: int = 0,
         errors: OnlineErrors | None = None,
         archive: GrowingArchive | None = None,
     ) -> None:
         law = as_law(law, "PulseUCB")
-        for name, value, kind, hint in (
-            ("features", features, Features, "Features(fn, actions, names)"),
-            ("radius", radius, Radius, "constant(2.0), gamma_paper(...) or corrected(...)"),
-        ):
-            if not isinstance(value, kind):
-                raise SettingError(
-                    f"PulseUCB: {name} must be a {kind.__name__}, but got {type(value).__name__}; "
-                    f"{hint}."
-                )
+        if not isinstance(features, Features):
+            raise SettingError(
+                f"PulseUCB: features must be a Features, but got {type(features).__name__}; "
+                "Features(fn, actions, names)."
+            )
         draws = whole(size, "PulseUCB: size", 2)
-        if errors is not None:
-            check_errors(errors, law, features, draws, archive is not None)
-            check_size_of_theta(errors, radius)
         if archive is not None and archive.fitted is not law:
             raise SettingError("PulseUCB: the growing archive was made with another law.")
-        super().__init__(Imputed(law, features, draws, seed), radius, ridge, errors, archive)
+        scorer = Imputed(law, features, draws, seed)
+        guard = {
+            "reward_sd": reward_sd,
+            "reward_range": reward_range,
+            "sigma": sigma,
+            "theta_bound": theta_bound,
+            "advisor": advisor,
+        }
+        one_of(radius, calibration, guard, "PulseUCB", "calibration=calibrate(law, held_out, phi)")
+        if calibration is None:
+            core: Core = bonus_core(radius, ridge, scorer, errors, "PulseUCB")
+            if errors is not None:
+                assert radius is not None
+                check_errors(errors, law, features, draws, archive is not None)
+                check_size_of_theta(errors, radius)
+            super().__init__(scorer, core, archive)
+            return
+        if errors is not None:
+            raise SettingError("PulseUCB: errors= is for a radius; a guard has its calibration's.")
+        if not isinstance(calibration, Calibration):
+            raise SettingError(
+                f"PulseUCB: calibration must be a Calibration, but got {type(calibration).__name__}"
+                "; calibrate(law, held_out, features)."
+            )
+        bias = calibration_bias(calibration, "PulseUCB")
+        check_errors(CalibratedErrors(calibration), law, features, draws, archive is not None)
+        if not is_exact(law):
+            raise SettingError("PulseUCB: a guard needs E[W] in closed form, this law draws it.")
+        spread = reward_spread(features, law, calibration.contexts)
+        s, w = complete_rows(calibration.contexts, "PulseUCB")
+        noise, most = ArchiveScale.of(features, s, w, spread).trusted(
+            reward_noise(reward_sd, reward_range, sigma), theta_bound, "PulseUCB"
+        )
+        ball = band_ball(calibration, bias, noise, theta_bound=most, delta=delta, spread=spread)
+        dim = len(features.names)
+        scorer.affine = True
+        core = StreamingGuard(
+            ball,
+            BandRounds(calibration, bias),
+            features.actions,
+            dim,
+            ball.ridge(dim) if ridge is None else ridge,
+            constant(ball.sigma) if advisor is None else advisor,
+            slack,
+        )
+        super().__init__(scorer, core, archive)

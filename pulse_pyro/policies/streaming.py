@@ -11,25 +11,14 @@ from numpy.typing import ArrayLike
 
 from pulse_pyro._core.arrays import Bool, Float, Float1, Float2
 from pulse_pyro._core.errors import DataError, FeatureError, PulseError, RewardError, SettingError
-from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw, Follower, Schema, as_numbers
-from pulse_pyro.calibration.online import OnlineErrors, check_refit
+from pulse_pyro.calibration.online import OnlineErrors
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
-from pulse_pyro.policies import kernels
+from pulse_pyro.policies.core import BonusCore, Core, RoundErrors
 from pulse_pyro.policies.imputed import Scorer
-from pulse_pyro.policies.kernels import NOTHING, Extra
-from pulse_pyro.policies.linear import (
-    GREEDY,
-    NO_ERROR,
-    NO_MASK,
-    TOO_LARGE,
-    Decision,
-    State,
-    check_size,
-    init,
-)
-from pulse_pyro.radius import SAMPLED, WEIGHT, Radius, check_dim
+from pulse_pyro.policies.linear import NO_MASK, TOO_LARGE, Decision, State, check_size
+from pulse_pyro.radius import Radius
 
 # What callers hand to a streaming policy, checked, each refusal in a sentence.
 
@@ -37,11 +26,13 @@ from pulse_pyro.radius import SAMPLED, WEIGHT, Radius, check_dim
 class PendingDecision(NamedTuple):
     """A decision that waits for its reward, and the S_t it was made at, (s_dim,).
 
-    unit, row : where a growing archive keeps that S_t; row -1 without one.
+    about : the law's error its reward will be learned with. unit, row : where a growing archive
+    keeps that S_t; row -1 without one.
     """
 
     decision: Decision
     s: Float1
+    about: RoundErrors
     unit: str = ""
     row: int = -1
 
@@ -153,8 +144,8 @@ def unknown_error(unit: str) -> FeatureError:
     return FeatureError(
         f"act: this round{f' of unit {unit!r}' if unit else ''} is refused: an input of the law is "
         "not seen, so its calibrated error is not known. Nothing was learned; S_t was taken in, do "
-        "not pass it again. To play such rounds, give the errors a value for them, "
-        "CalibratedErrors(..., unseen=...), or pass error= in the first call."
+        "not pass it again. To play such rounds, use a policy without a guard and give the errors "
+        "a value for them, CalibratedErrors(..., unseen=...), or pass error= in the first call."
     )
 
 
@@ -250,42 +241,19 @@ class Streaming:
 
     Each unit's past of S is kept here (as many rows as the law looks at), so ``act`` takes only
     what is seen now. Rewards may come late, out of order or never: a decision keeps the features
-    it was scored with until its reward is learned or it is forgotten.
+    it was scored with, and the law's error then, until its reward is learned or it is forgotten.
     """
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        radius: Radius,
-        ridge: float,
-        errors: OnlineErrors | None = None,
-        archive: GrowingArchive | None = None,
-    ) -> None:
-        if not isinstance(radius, Radius):
-            raise SettingError(
-                f"{type(self).__name__}: radius must be a Radius, but got {type(radius).__name__}; "
-                "constant(2.0), corrected(...), robust(...) or thompson(...)."
-            )
-        self.scorer, self.radius, self.errors, self.archive = scorer, radius, errors, archive
-        arms, dim = scorer.features.actions, len(scorer.names)
-        check_dim(radius, dim)
+    def __init__(self, scorer: Scorer, core: Core, archive: GrowingArchive | None = None) -> None:
+        self.scorer, self.core, self.archive = scorer, core, archive
+        arms = scorer.features.actions
         if archive is not None:
             archive.claim()
-        self._state = init(dim, ridge, (1,))
-        self._params = radius.array
-        self._learn_params = GREEDY.array
-        self._learn_params[WEIGHT] = radius.weight
         self._pasts = Pasts(scorer.law, arms)
         self._open: dict[int, PendingDecision] = {}
         self._issued = 0
         self._arms = list(range(arms))
-        self._x = np.empty((1, 1, arms, dim))
-        self._unknown = np.full((1, 1, arms), np.nan)
-        self._reward, self._error = np.empty((1, 1, 1)), np.empty((1, 1, 1))
-        self._action, self._root = np.empty((1, 1), np.int64), np.empty((1, 1))
-        self._extra = NOTHING._replace(spent=np.zeros((1, 1)))
-        if radius.kind == SAMPLED:
-            self._noise = stream(radius.seed, "thompson")
+        self._x = np.empty((1, 1, arms, len(scorer.names)))
 
     @property
     def law(self) -> FittedLaw:
@@ -300,7 +268,7 @@ class Streaming:
     @property
     def state(self) -> State:
         """A copy of what has been learned so far."""
-        return self._state.one(0)
+        return self.core.state
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -314,7 +282,7 @@ class Streaming:
         )
         return (
             f"{type(self).__name__}: {int(state.rounds)} rewards learned, {len(self._open)} "
-            f"pending, {len(self._pasts.units)} units, {self.radius!r}\n  theta: {theta[:200]}"
+            f"pending, {len(self._pasts.units)} units, {self.core!r}\n  theta: {theta[:200]}"
         )
 
     def act(
@@ -336,7 +304,8 @@ class Streaming:
             that was missed counts too: ``observe`` it with NaN.
         allowed : (K,) arms that may be played; all by default.
         error : e_{t,a}, scalar or (K,): bound on |theta*'(phibar - phihat)|; by default what the
-            policy's own source of errors says; without one 0, or what a budget allows.
+            policy's own source of errors says; without one 0, or what a budget allows. A guard has
+            its own and takes none.
 
         Raises FeatureError, and learns nothing, if the round cannot be scored; S_t stays in the
         unit's past and the next round can be played as usual.
@@ -344,56 +313,47 @@ class Streaming:
         count = len(self._arms)
         mask = NO_MASK if allowed is None else allowed_mask(allowed, count)
         given = None if error is None else error_bound(error, count)
+        if given is not None and not self.core.takes_errors:
+            raise SettingError(
+                "act: error= is not for a guarded policy, whose ball knows the law's error; leave "
+                "it out. Nothing was changed."
+            )
         past, row = self._take_in(s, str(unit))
         arms = self._arms if allowed is None else [int(a) for a in np.flatnonzero(mask)]
-        x, noise = self._x, self._draw_noise()  # drawn even if the round is refused
+        x = self._x
+        self.core.draw()  # even if the round is refused
         own = self.scorer.fill(past, arms, x)
         if not np.isfinite(x[0, 0, arms]).all():
             raise refusal(self.scorer.names, x, arms, unit)
-        bound, extra = self._errors_now(past, arms, own if given is None else given, unit)
-        if noise is not None:
-            extra = extra._replace(noise=noise)
-        plain = self.radius.plain and extra is self._extra
-        kernels.play(
-            x,
-            self._unknown,
-            bound,
-            mask,
-            None if plain else extra,
-            self.radius.kind,
-            self._params,
-            self._state.ridge,
-            *self._state[:5],
-            self._action,
-            self._root,
-        )
-        action = int(self._action[0, 0])
-        if action < 0:
+        about = self.core.about(past, own if given is None else given)
+        if about is not None:
+            coef = np.zeros(about.coef.shape)  # of arms that are not allowed nothing is asked
+            coef[arms] = about.coef[arms]
+            about = about._replace(coef=coef)
+            if not (np.isfinite(coef).all() and np.isfinite(about.psi).all()):
+                raise unknown_error(unit)
+        choice = self.core.choose(x, mask, about)
+        if choice is None:
             raise refusal(self.scorer.names, x, arms, unit)
-        mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
-        kernels.scores(x, self._state.inverse, self._state.theta, mean, width)
-        if allowed is not None:
-            mean[~mask[0]] = width[~mask[0]] = np.nan
-        gamma = float(self._root[0, 0]) ** 2
-        if plain:
-            e = float(bound[0, 0, action]) if bound.size else 0.0
-        else:
-            e = float(extra.spent[0, 0])
-        scored = x[0, 0, action].copy()
-        if not scored.dot(scored) <= TOO_LARGE**2 * self._state.ridge:
-            check_size(scored, self._state.ridge, "act")
+        scored = x[0, 0, choice.action].copy()
+        if not scored.dot(scored) <= TOO_LARGE**2 * self.core.ridge:
+            check_size(scored, self.core.ridge, "act")
         scored.flags.writeable = False  # what is learned from is what was scored
         decision = Decision(
-            action=action,
+            action=choice.action,
             x=scored,
-            mean=mean[0],
-            width=width[0],
-            gamma=gamma,
-            error=e,
+            mean=choice.mean,
+            width=choice.width,
+            gamma=choice.root**2,
+            error=choice.error,
             id=self._issued,
+            by=choice.by,
+            why=choice.why,
+            cost=choice.cost,
         )
-        now = past[0] if len(past) == 1 else past[action]
-        self._open[self._issued] = PendingDecision(decision, now.now.copy(), str(unit), row)
+        now = past[0] if len(past) == 1 else past[choice.action]
+        kept = PendingDecision(decision, now.now.copy(), choice.about, str(unit), row)
+        self._open[self._issued] = kept
         self._issued += 1
         return decision
 
@@ -413,31 +373,19 @@ class Streaming:
         """
         key, found = find_open(self._open, self._issued, decision)
         value = finite_reward(reward, key)
-        x, e = found.decision.x, float(found.decision.error)
+        x, about = found.decision.x, found.about
         if w is not None:
             row = full_row(w, self.law.schema, key)
-            x, e = self.scorer.taught(found.s[None], row, int(found.decision.action)), 0.0
+            x = self.scorer.taught(found.s[None], row, int(found.decision.action))
+            about = about.none
             if not np.isfinite(x).all():
                 raise FeatureError(
                     f"learn: the features of decision {key} are not finite at s={found.s}, "
                     f"w={row[0]}: {x}; nothing was changed, and the decision stays open."
                 )
-            check_size(x, self._state.ridge, "learn")
+            check_size(x, self.core.ridge, "learn")
             x.flags.writeable = False
-        self._reward[:], self._error[:] = value, e
-        kernels.play(
-            x.reshape(1, 1, 1, -1),
-            self._reward,
-            self._error,
-            NO_MASK,
-            None if self.radius.plain else self._extra,
-            GREEDY.kind,
-            self._learn_params,
-            self._state.ridge,
-            *self._state[:5],
-            self._action,
-            self._root,
-        )
+        self.core.learn(x, value, about)
         del self._open[key]
         if self.archive is not None and w is not None:
             self.archive.reveal(found.unit, found.row, row[0])
@@ -451,8 +399,7 @@ class Streaming:
 
     def swap_law(self, law: FittedLaw) -> None:
         """Go on with another law of the same columns and summary; nothing learned is lost."""
-        if self.errors is not None:
-            check_refit(self.errors)
+        self.core.check_swap()
         fresh = self._pasts.followed_by(law, self.archive)
         self.scorer.swap(law)
         self._pasts.law, self._pasts.units = law, fresh
@@ -465,11 +412,6 @@ class Streaming:
                 raise RewardError(f"forget: decision {key} was never issued by this policy.")
             self._open.pop(key, None)
 
-    def _draw_noise(self) -> Float | None:
-        if self.radius.kind != SAMPLED:
-            return None
-        return self._noise.standard_normal((1, 1, self._x.shape[3]))
-
     def _take_in(self, s: ArrayLike, unit: str) -> tuple[list[Follower], int]:
         if self.archive is None:
             return self._pasts.push(s, unit), -1
@@ -478,16 +420,38 @@ class Streaming:
         past = self._pasts.push(s, unit)
         return past, self.archive.see(unit, past[0].now)
 
-    def _errors_now(
-        self, past: list[Follower], arms: list[int], given: Float1 | None, unit: str
-    ) -> tuple[Float, Extra]:
-        """Return e_{t,a} as the kernel wants it, and what goes with it."""
-        if given is None and self.errors is not None:
-            given = self.errors.at(past)
-        if given is None:
-            return NO_ERROR, self._extra
-        bound = np.zeros((1, 1, len(self._arms)))
-        bound[0, 0, arms] = given[arms]
-        if not np.isfinite(bound).all():
-            raise unknown_error(unit)
-        return bound, self._extra
+
+def bonus_core(
+    radius: object, ridge: float | None, scorer: Scorer, errors: OnlineErrors | None, where: str
+) -> BonusCore:
+    """Return the core that plays a radius as a bonus; lambda is 1 unless it is given."""
+    if not isinstance(radius, Radius):
+        raise SettingError(
+            f"{where}: radius must be a Radius, but got {type(radius).__name__}; constant(2.0), "
+            "corrected(...), robust(...) or thompson(...)."
+        )
+    lam = 1.0 if ridge is None else ridge
+    return BonusCore(radius, lam, scorer.features.actions, len(scorer.names), errors)
+
+
+def one_of(
+    radius: object, known: object, guard: Mapping[str, object], where: str, example: str
+) -> None:
+    """Refuse a radius and a guard at once, neither, or what only a guard takes without one.
+
+    known : what the guard's ball would be made from. guard : arguments by name.
+    """
+    name = example.split("=")[0]
+    if known is not None and radius is not None:
+        raise SettingError(
+            f"{where}: radius= is a bonus without a guard, {name}= a guard with its own ball; give "
+            "one of them. To be advised by a radius inside the guard: advisor=constant(...)."
+        )
+    if known is None and radius is None:
+        raise SettingError(
+            f"{where}: give {example} with reward_sd= and theta_bound= for a guarded policy, or "
+            "a radius such as constant(2.0) for one without a guard."
+        )
+    extra = [key for key, value in guard.items() if value is not None]
+    if known is None and extra:
+        raise SettingError(f"{where}: {extra[0]}= is for a guarded policy; give {example} too.")

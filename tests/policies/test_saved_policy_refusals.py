@@ -63,7 +63,7 @@ def test_the_law_may_be_handed_in_though_it_is_stored(handed, tmp_path):
     play(bot, Plan(), 0, 30)
     back = pp.load(pp.save(bot, tmp_path / "p"), handed(), WA)
     assert_same(back.state, bot.state)
-    assert back.errors.calibration.parts[0].law is back.law
+    assert back.core.errors.calibration.parts[0].law is back.law
 
 
 def test_a_law_that_was_swapped_is_the_one_that_plays_on(tmp_path):
@@ -73,7 +73,7 @@ def test_a_law_that_was_swapped_is_the_one_that_plays_on(tmp_path):
     bot.swap_law(second)
     play(bot, Plan(), 10, 20)
     back = pp.load(pp.save(bot, tmp_path / "p"), features=WA)
-    assert back.law.id == second.id != back.errors.calibration.law_id
+    assert back.law.id == second.id != back.core.errors.calibration.law_id
     for one, two in zip(play(back, Plan(), 20, 40), play(bot, Plan(), 20, 40), strict=True):
         assert_same(one, two)
 
