@@ -41,6 +41,7 @@ from pulse_pyro.study.rehearsal import (
     constant_name,
     constants,
     fenced,
+    on_trust,
     rehearse,
 )
 from pulse_pyro.study.scenarios import (
@@ -133,7 +134,7 @@ class Design:
     random : (m, run) what playing at random costs a round, in the regret the environment is judged
         by. info_gap : (m, run) regret a round that no policy on S can avoid.
     stakes, rounds, seed, law_id : what was played for, how long, from where, with which law.
-    valid : why a ball could be taken at its word, or why not. left_out : what, and why.
+    notes : what went otherwise than meant. left_out : what, and why.
 
     It is a comparison by simulation: W, theta* and noise are made up. NOT covered: a world that
     differs from the archive in other ways than those tried, and rewards that are not linear in Phi.
@@ -152,7 +153,6 @@ class Design:
     rounds: int
     seed: int
     law_id: str
-    valid: bool
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -211,10 +211,6 @@ class Design:
         """Return the paired standard error of the difference of two worst ratios."""
         return float((self._resampled[:, i] - self._resampled[:, j]).std(ddof=1))
 
-    def guaranteed(self, i: int) -> bool:
-        """Tell whether a candidate plays inside a ball that can be taken at its word."""
-        return self.valid and self.candidates[i].fenced
-
     @cached_property
     def chosen(self) -> tuple[int, int] | None:
         """The candidate recommended, and the one of smallest worst ratio; None if none can be.
@@ -230,7 +226,9 @@ class Design:
             for i in self.rivals
             if self.worst[i] - self.worst[first] <= TIED * self.apart(i, first)
         ]
-        return min(tied, key=lambda i: (not self.guaranteed(i), float(self.worst[i]))), first
+        return min(
+            tied, key=lambda i: (not self.candidates[i].guaranteed, float(self.worst[i]))
+        ), first
 
     @property
     def recommended(self) -> str | None:
@@ -263,12 +261,12 @@ class Design:
 
     def _standing(self, i: int) -> str:
         each = self.candidates[i]
-        if self.guaranteed(i):
+        if each.guaranteed:
             return (
                 "It plays inside a ball and carries its guarantee, if sigma and theta_bound hold."
             )
         if each.fenced:
-            return "Its ball is a heuristic here: " + self.notes[0]
+            return f"Its ball is a heuristic here: {each.doubt}."
         if each.tuned:
             return "It was tuned by simulation, and nothing guarantees it."
         return "It is measured, not guaranteed."
@@ -289,21 +287,13 @@ class Design:
                     "mean ratio": float(self.ratio[i][known].mean()) if known.any() else np.nan,
                     "worst in": self.scenarios[at].name if known.any() else "",
                     "regret a round": float(np.nanmean(self.judged[i, 0])) if known[0] else np.nan,
-                    "standing": self._label(i),
+                    "standing": each.standing
+                    if each.ceiling or i in self.rivals
+                    else "did not play everywhere",
                 }
             )
         table = pd.DataFrame(rows).set_index("candidate")
         return table.sort_values(["worst ratio", "mean ratio"], na_position="last")
-
-    def _label(self, i: int) -> str:
-        each = self.candidates[i]
-        if each.ceiling:
-            return "sees W: a ceiling"
-        if i not in self.rivals:
-            return "did not play everywhere"
-        if each.fenced:
-            return "guarantee" if self.valid else "ball, heuristic here"
-        return "tuned by simulation" if each.tuned else "measured"
 
     @property
     def ratios(self) -> DataFrame:
@@ -564,9 +554,9 @@ def compare_candidates(
     workers = how.workers or os.cpu_count() or 1
     engine = Local(min(workers, len(jobs)))
     played = list(bar(in_order(rehearse, jobs, engine), label="environments", total=len(jobs)))
-    reason = _ball(policies, truths)
-    about = ([reason] if reason else []) + _short(stakes, rounds, int(usable.sum())) + notes
-    return _gathered(policies, how, jobs, played, about, left_out, valid=not reason)
+    candidates = _candidates(policies, truths, how, jobs)
+    notes = _short(stakes, rounds, int(usable.sum())) + notes
+    return _gathered(policies, candidates, jobs, played, notes, left_out)
 
 
 def _enough(history: History, usable: Any, rounds: int, seed: int) -> History:
@@ -658,15 +648,6 @@ def _agents(
     }
 
 
-def _ball(policies: StudyPolicies, truths: Truths) -> str:
-    """Say why no ball can be taken at its word, or nothing."""
-    if policies.calibration.verdict == "fail":
-        return "a check of the calibration fails, so no ball is guaranteed."
-    if truths.memory is not None:
-        return "what the law leaves of W has memory, and no ball is valid there."
-    return ""
-
-
 def _short(stakes: Stakes, rounds: int, rows: int) -> list[str]:
     if rounds == stakes.horizon:
         return []
@@ -678,33 +659,28 @@ def _short(stakes: Stakes, rounds: int, rows: int) -> list[str]:
 
 def _gathered(
     policies: StudyPolicies,
-    how: DesignSettings,
+    candidates: tuple[Candidate, ...],
     jobs: Sequence[Rehearsal],
     played: Sequence[Rehearsed],
     notes: Sequence[str],
     left_out: Sequence[str],
-    *,
-    valid: bool,
 ) -> Design:
-    candidates = _candidates(policies.stakes, how, jobs)
     names = [each.name for each in candidates]
-    k, m, runs = len(names), len(jobs), how.runs
-    actions = played[0].arms.shape[1]
+    k, m, runs = len(names), len(jobs), jobs[0].runs
     regret, cond = np.full((2, k, m, runs), np.nan)
     tenth, overruled = np.full((2, k, m), np.nan)
-    arms = np.full((k, m, actions), np.nan)
-    why = list(left_out)
+    arms = np.full((k, m, played[0].arms.shape[1]), np.nan)
+    absent: dict[tuple[str, str], list[str]] = {}
     for j, found in enumerate(played):
         at = [names.index(name) for name in found.names]
         regret[at, j], cond[at, j] = found.regret, found.regret_cond
         tenth[at, j], arms[at, j], overruled[at, j] = found.tenth, found.arms, found.overruled
         for name, count in found.refused.items():
             cause = "takes rewards in order only" if count < 0 else f"refused {count:,} rounds"
-            why.append(f"{name} in {jobs[j].scenario.name!r}: {cause}")
+            absent.setdefault((name, cause), []).append(repr(jobs[j].scenario.name))
     full = [job.scenario.judged_by == "regret" for job in jobs]
-    random = [
-        f.random if is_full else f.random_cond for f, is_full in zip(played, full, strict=True)
-    ]
+    random = [each.random if f else each.random_cond for each, f in zip(played, full, strict=True)]
+    missing = [f"{name} in {', '.join(at)}: {cause}." for (name, cause), at in absent.items()]
     return Design(
         candidates=candidates,
         scenarios=tuple(job.scenario for job in jobs),
@@ -719,27 +695,40 @@ def _gathered(
         rounds=jobs[0].rounds,
         seed=policies.seed,
         law_id=policies.law.id,
-        valid=valid,
         notes=tuple(notes),
-        left_out=tuple(why),
+        left_out=(*left_out, *missing),
     )
 
 
 def _candidates(
-    stakes: Stakes, how: DesignSettings, jobs: Sequence[Rehearsal]
+    policies: StudyPolicies, truths: Truths, how: DesignSettings, jobs: Sequence[Rehearsal]
 ) -> tuple[Candidate, ...]:
     """Describe everyone who plays somewhere, in the order of the registry."""
     first = {name: agents[0] for job in reversed(jobs) for name, agents in job.agents.items()}
-    tuned = {constant_name(share): share * stakes.sigma for share in how.constants}
+    tuned = {constant_name(share): share * policies.stakes.sigma for share in how.constants}
+    lasting = (
+        ""
+        if truths.memory is None
+        else "what the law leaves of W has memory, no ball is valid then"
+    )
     out = []
     for name in (*how.names, *tuned):
-        if name in tuned and name in first:
+        if name == CEILING:
+            out.append(Candidate(name, _about(name), ceiling=True))
+        elif name in tuned:
             about = f"PULSE with pp.constant({tuned[name]:.3g}) and the ridge d (sigma / S)^2."
             out.append(Candidate(name, about, tuned=True))
-        elif name == CEILING:
-            out.append(Candidate(name, _about(name), ceiling=True))
         elif name in first:
-            out.append(Candidate(name, _about(name), fenced=fenced(first[name])))
+            rests, doubt = on_trust(first[name], policies.calibration)
+            out.append(
+                Candidate(
+                    name,
+                    _about(name),
+                    fenced=fenced(first[name]),
+                    rests_on=rests,
+                    doubt="; ".join(filter(None, (doubt, lasting))) if fenced(first[name]) else "",
+                )
+            )
     return tuple(out)
 
 
@@ -784,8 +773,8 @@ def design_sections(found: Design) -> list[Section]:
 
     runs, stakes = found.regret.shape[2], found.stakes
     who = pd.DataFrame(
-        [(each.name, each.about, found._label(i)) for i, each in enumerate(found.candidates)],
-        columns=["candidate", "what it does", "standing"],
+        [(each.name, each.about, each.standing, each.rests_on) for each in found.candidates],
+        columns=["candidate", "what it does", "standing", "its ball rests on"],
     )
     where = pd.DataFrame(
         {

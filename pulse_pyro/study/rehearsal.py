@@ -10,6 +10,7 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.seeds import stream
+from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.envs.agents import oful_full, pulse
 from pulse_pyro.envs.simulation import Agent, Run, Team, laid_out, simulate
 from pulse_pyro.envs.teams import RewardScale, learner
@@ -40,14 +41,32 @@ class Candidate:
     ----------
     name : of ``envs.POLICIES``, or "constant 0.5 sigma". about : a sentence.
     tuned : its setting is one of several that are compared here: tuned by simulation.
-    fenced : it plays inside a ball that may carry a guarantee. ceiling : it sees W.
+    fenced : it plays inside a ball, and so with a guarantee if what the ball rests on is true.
+    rests_on : that, in words. doubt : why it is known not to be true, "" where nothing speaks
+        against it. ceiling : it sees W.
     """
 
     name: str
     about: str
     tuned: bool = False
     fenced: bool = False
+    rests_on: str = ""
+    doubt: str = ""
     ceiling: bool = False
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether its ball can be taken at its word."""
+        return self.fenced and not self.doubt
+
+    @property
+    def standing(self) -> str:
+        """What stands behind it, in a word or two."""
+        if self.ceiling:
+            return "sees W: a ceiling"
+        if self.fenced:
+            return "ball, heuristic here" if self.doubt else "guarantee"
+        return "tuned by simulation" if self.tuned else "measured"
 
 
 def constant_name(share: float) -> str:
@@ -77,6 +96,16 @@ def fenced(agent: Agent | Team) -> bool:
     if isinstance(agent, Team):
         return agent.ball is not None
     return agent.error is not None and agent.radius.kind in (CORRECTED, SUM)
+
+
+def on_trust(agent: Agent | Team, calibration: Calibration) -> tuple[str, str]:
+    """Return what an agent's ball rests on, and why it need not hold; nothing without a ball."""
+    if isinstance(agent, Team) and agent.ball is not None:
+        return "; ".join(agent.ball.rests_on), agent.ball.heuristic
+    if not fenced(agent):
+        return "", ""
+    doubt = "a check of the calibration failed" if calibration.verdict == "fail" else ""
+    return "the calibration, sigma, theta_bound", doubt
 
 
 def patient(agent: Agent | Team, sigma: float) -> Team | None:

@@ -171,8 +171,8 @@ def test_memory_is_found_where_it_is_and_balls_become_heuristic():
     settings = small(candidates=names, scenarios=picked)
     made = pp.design(archive, law, phi, stakes=STAKES, settings=settings, seed=0)
     assert [s.judged_by for s in made.scenarios] == ["regret_cond", "regret", "regret"]
-    assert not made.valid
-    assert "memory" in made.notes[0]
+    assert not any(each.guaranteed for each in made.candidates)
+    assert "memory" in made.candidates[0].doubt
     right, (own, others) = pp.linear_lags(3), history(units=60).split(seed=0)
     assert Truths(right.fit(own, seed=0), right, None, others, PHI, 0).memory is None
 
@@ -191,9 +191,10 @@ def test_an_agent_that_waits_plays_as_before_where_nothing_is_late(found):
 # The choice, by figures made up for it.
 
 
-def made_up(regret, *, fenced, valid=True):
+def made_up(regret, *, fenced, doubt=""):
     """A design of two candidates, (2, environment, run), the first tuned."""
-    candidates = (Candidate("tuned", "", tuned=True), Candidate("guarded", "", fenced=fenced))
+    guarded = Candidate("guarded", "", fenced=fenced, doubt=doubt)
+    candidates = (Candidate("tuned", "", tuned=True), guarded)
     k, m, runs = np.shape(regret)
     return Design(
         candidates=candidates,
@@ -209,8 +210,6 @@ def made_up(regret, *, fenced, valid=True):
         rounds=60,
         seed=0,
         law_id="",
-        valid=valid,
-        notes=() if valid else ("a check of the calibration fails, so no ball is guaranteed.",),
     )
 
 
@@ -234,13 +233,13 @@ def test_a_clear_lead_is_kept_and_called_tuned():
     assert "tuned by simulation" in clear.recommendation
 
 
-@pytest.mark.parametrize(("fenced", "valid"), [(True, False), (False, True)])
-def test_without_a_valid_ball_a_tie_is_decided_by_figures(fenced, valid):
-    assert made_up(figures(0.002, 0.05), fenced=fenced, valid=valid).recommended == "tuned"
+@pytest.mark.parametrize(("fenced", "doubt"), [(True, "a check failed"), (False, "")])
+def test_without_a_valid_ball_a_tie_is_decided_by_figures(fenced, doubt):
+    assert made_up(figures(0.002, 0.05), fenced=fenced, doubt=doubt).recommended == "tuned"
 
 
 def test_a_ball_that_is_not_valid_is_called_heuristic():
-    ahead = made_up(figures(-0.05, 0.01), fenced=True, valid=False)
+    ahead = made_up(figures(-0.05, 0.01), fenced=True, doubt="a check failed")
     assert ahead.recommended == "guarded"
     assert "heuristic" in ahead.recommendation
     assert "guarantee" not in ahead.ranking.loc["guarded", "standing"]
