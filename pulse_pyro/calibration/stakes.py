@@ -30,6 +30,7 @@ class Stakes:
     sigma : sub-Gaussian scale of a reward minus its mean given S, see :func:`noise_scale`.
     theta_bound : S >= ||theta*||.
     ridge, delta : lambda, and the probability with which the ball may miss theta*.
+    reward_sd : sd of a reward given the full context, where it is known apart from what W adds.
 
     With d features of norm at most B, L = d log(1 + T B^2 / (d lambda)) >= logdet_T, and e the root
     mean square over rounds of the imputation error e_t = max_a e_{t,a}, equations (8)-(11) give
@@ -50,6 +51,7 @@ class Stakes:
     theta_bound: float = 1.0
     ridge: float = 1.0
     delta: float = 0.05
+    reward_sd: float | None = None
 
     def __post_init__(self) -> None:
         whole(self.horizon, "Stakes: horizon", 1)
@@ -61,6 +63,8 @@ class Stakes:
         positive(self.theta_bound, "Stakes: theta_bound")
         positive(self.ridge, "Stakes: ridge")
         share(self.delta, "Stakes: delta")
+        if self.reward_sd is not None:
+            positive(self.reward_sd, "Stakes: reward_sd", zero=True)
 
     def parts(self, e: float, *, dim: int, norm: float) -> Parts:
         """Split the bound at imputation error ``e``; dim is d, norm is B."""

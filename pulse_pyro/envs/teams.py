@@ -1,10 +1,11 @@
-"""Agents with memory, past rewards, or colleagues: learners on the compiled loop of members.
+"""Agents with a guard, memory, past rewards, or colleagues: the compiled loop of members.
 
-Everything here is made from agents that were made before: :func:`tuned` gives an agent the ridge
-and radius that its noise and the size of theta call for (nothing is tuned by looking),
+:func:`guarded` fences an advisor in by a calibration's band, :func:`adaptive_guarded` and
+:func:`ellipsoid_guarded` by the ellipsoid of a linear law's archive. :func:`tuned` gives an agent
+the ridge and radius that its noise and the size of theta call for (nothing is tuned by looking),
 :func:`remembering` lets rewards track what a law leaves of W, :func:`with_past_rewards` adds a
-unit's last rewards as features, :func:`committee` lets several of them vote, and inside a guard if
-the first of them has one.
+unit's last rewards as features, :func:`committee` lets several of them vote, inside a guard if the
+first of them has one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,37 @@ import numpy as np
 from pulse_pyro._core.arrays import Float4, positive
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.base import FittedLaw
+from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.envs.agents import pulse
 from pulse_pyro.envs.simulation import Agent, Team
 from pulse_pyro.envs.world import Contexts
 from pulse_pyro.features import need_affine, slopes
+from pulse_pyro.laws.ellipsoid import Ellipsoid
+from pulse_pyro.policies.adaptive import ellipsoid_prior
+from pulse_pyro.policies.balls import (
+    RewardNoise,
+    band_ball,
+    band_rounds,
+    calibration_bias,
+    ellipsoid_ball,
+    ellipsoid_rounds,
+)
 from pulse_pyro.policies.carried import MemoryCarry, PastRewards
-from pulse_pyro.policies.guard import Learner
+from pulse_pyro.policies.guard import Ball, Learner, bias_map, reward_spread, spread_at
 from pulse_pyro.radius import constant, matched_ridge
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a ball takes on trust.
+
+    noise : of rewards, see ``policies.reward_noise``. theta_bound : S >= ||theta*||. delta : the
+    ball may miss theta* with this probability, the law's error apart.
+    """
+
+    noise: RewardNoise
+    theta_bound: float
+    delta: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,6 +62,11 @@ class RewardScale:
     sigma: float
     theta_bound: float
     reward_sd: float
+
+    @classmethod
+    def of(cls, ball: Ball) -> RewardScale:
+        """Return what a ball takes on trust; where it knows sigma alone, no more is known."""
+        return cls(ball.sigma, ball.theta_bound, ball.noise)
 
     def __post_init__(self) -> None:
         positive(self.sigma, "RewardScale: sigma")
@@ -57,6 +87,101 @@ def tuned(agent: Agent, scale: RewardScale, *, name: str | None = None) -> Team:
     """Return an agent on its own features with the radius sigma and the ridge that suits it."""
     one = learner(agent.x, scale)
     return Team(name or agent.name, (one,), (name or agent.name,), advisor=constant(scale.sigma))
+
+
+def guarded(
+    world: Contexts,
+    law: FittedLaw,
+    calibration: Calibration,
+    trust: Trust,
+    *,
+    name: str = "guarded",
+    seed: int = 0,
+) -> Team:
+    """PULSE inside the ball of its calibration, advised by the constant radius sigma, slack 3.
+
+    Another advisor or slack: ``dataclasses.replace(team, advisor=..., slack=...)``.
+
+    A round costs at most 2 c r w with probability >= 1 - delta - (1 - level), against the best
+    policy on S, if all that ``Team.ball.rests_on`` is true; a calibration with a failed check makes
+    it a heuristic, ``Team.ball.heuristic``. Rounds whose inputs are not all seen are refused.
+    """
+    bias = calibration_bias(calibration, name)
+    spread = None
+    if not trust.noise.whole:
+        spread = reward_spread(world.features, law, calibration.contexts)
+    ball = band_ball(
+        calibration,
+        bias,
+        trust.noise,
+        theta_bound=trust.theta_bound,
+        delta=trust.delta,
+        spread=spread,
+    )
+    rounds = band_rounds(calibration, bias, world.s, world.lead)
+    x = pulse(world, law, seed=seed).x.copy()
+    x[~np.isfinite(rounds.coef).all((2, 3))] = np.nan
+    own = Learner(x, ball.ridge(x.shape[-1]), ball.sigma, ball.sigma)
+    return Team(name, (own,), (name,), ball, rounds, constant(ball.sigma))
+
+
+def ellipsoid_guarded(
+    world: Contexts,
+    law: FittedLaw,
+    ellipsoid: Ellipsoid,
+    trust: Trust,
+    *,
+    name: str = "ellipsoid_guarded",
+) -> Team:
+    """PULSE at the centre of a linear law's ellipsoid, inside the ball of its bias (R3).
+
+    Probability >= 1 - delta - (1 - level), conditional on the form of E[W | S].
+    """
+    s = world.s[:, world.lead :]
+    flat = s.reshape(-1, s.shape[-1])
+    _, mean = ellipsoid.at(law, world.s)
+    mean = mean.reshape(*world.s.shape[:2], -1)[:, world.lead :].reshape(len(flat), -1)
+    seen = np.isfinite(flat).all(-1) & np.isfinite(mean).all(-1)
+    bias = bias_map(world.features, flat[seen], mean[seen])
+    cov = np.broadcast_to(ellipsoid.residual, (int(seen.sum()), *ellipsoid.residual.shape))
+    ball = ellipsoid_ball(
+        ellipsoid,
+        bias,
+        trust.noise,
+        theta_bound=trust.theta_bound,
+        delta=trust.delta,
+        spread=spread_at(world.features, flat[seen], mean[seen], cov),
+    )
+    _, rounds = ellipsoid_rounds(ellipsoid, bias, law, world.s, world.lead)
+    arms = [world.features.unchecked(flat, mean, a) for a in range(world.features.actions)]
+    x = np.stack(arms, axis=1).reshape(*s.shape[:2], len(arms), -1)
+    own = Learner(x, ball.ridge(x.shape[-1]), ball.sigma, ball.sigma)
+    return Team(name, (own,), (name,), ball, rounds, constant(ball.sigma))
+
+
+def adaptive_guarded(
+    world: Contexts,
+    law: FittedLaw,
+    ellipsoid: Ellipsoid,
+    trust: Trust,
+    *,
+    name: str = "adaptive_guarded",
+) -> Team:
+    """PULSE that learns what the archive leaves open of a linear law, guarded; see ``augmented``.
+
+    Probability >= 1 - delta - (1 - level), conditional on the form of E[W | S]; no bias is left.
+    """
+    scorer, ball, ridge = ellipsoid_prior(
+        law,
+        world.features,
+        ellipsoid,
+        world.s,
+        noise=trust.noise,
+        theta_bound=trust.theta_bound,
+        delta=trust.delta,
+    )
+    own = Learner(scorer.horizon(world.s, world.lead), ridge, ball.sigma, ball.sigma)
+    return Team(name, (own,), (name,), ball, None, constant(ball.sigma))
 
 
 def remembering(

@@ -14,6 +14,9 @@ EXPERIMENTS = {
     "shift-translation": "pulse_pyro.paper.shifts:TRANSLATION_SHIFT",
     "shift-deformation": "pulse_pyro.paper.shifts:DEFORMATION_SHIFT",
     "lower-bound": "pulse_pyro.paper.lower_bound:LOWER_BOUND",
+    "radius": "pulse_pyro.paper.radius_study:RADIUS",
+    "memory": "pulse_pyro.paper.memory_study:MEMORY_STUDY",
+    "meb": "pulse_pyro.paper.measurement_error:MEASUREMENT_ERROR",
 }
 # name -> RealCase, read by ``pulse-pyro real`` and ``pulse-pyro export``
 DATASETS = {

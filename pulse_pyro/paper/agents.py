@@ -17,9 +17,10 @@ from pulse_pyro.data.history import History
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse, pulse_adaptive
 from pulse_pyro.envs.arma import ArmaWorld
 from pulse_pyro.envs.baselines import clbbf_agent, clbbf_paper_agent, clbbf_warm_agent
-from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, cond_oracle
+from pulse_pyro.envs.simulation import PUBLISHED, Agent, Fixed, PerRun, Team, cond_oracle
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import slopes
+from pulse_pyro.paper.committees import at_radius, table_committee
 from pulse_pyro.paper.setting import Agents, Ready
 from pulse_pyro.radius import Radius, corrected, matched_ridge, noise_scale, robust, thompson
 
@@ -75,6 +76,11 @@ def phi_of(world: World, w: Float) -> Float4:
 LEVEL = 0.95
 MOST = 200  # units a band is made from; more would only cost time here
 FEWEST = 50  # units from which on a band on 20 inputs is to be had
+COMMITTEES = {  # how members are weighed -> name of the agent
+    "tempered": "committee",
+    "stacking": "committee_stacking",
+    "best": "committee_best",
+}
 NOTES = {
     "pulse_adaptive": "not published: rewards repair the law where its posterior is unsure",
     "pulse_calibrated": "not published: corrected radius, calibrated errors; told S, sigma",
@@ -86,6 +92,7 @@ NOTES = {
     "clbbf": "not published: CLBBF without W; the printed figure is clbbf_paper's, which has W",
     "clbbf_warm": "not published: CLBBF with moments of the archive, lags included",
     "cond_oracle": "not published: knows theta and E[Phi | S]",
+    "committee": "not published: S, raw lags, pulse and pulse_adaptive vote, tempered weights",
 }
 
 
@@ -110,12 +117,19 @@ def scales(env: ArmaWorld) -> Scales:
     return Scales(size, sigma, matched_ridge(sigma=sigma, theta_bound=size, dim=len(env.theta)))
 
 
-def usual(env: ArmaWorld, *, law: str = "pulse", calibrated: bool = True) -> Agents:
+def usual(
+    env: ArmaWorld,
+    *,
+    law: str = "pulse",
+    calibrated: bool = True,
+    votes: Sequence[str] = ("tempered",),
+) -> Agents:
     """Return what makes every agent of the tables, around the law called ``law``.
 
-    calibrated : whether the archives are large enough for a band.
+    calibrated : whether the archives are large enough for a band. votes : how committees weigh
+    their members, one committee each.
     """
-    return partial(_usual, env=env, law=law, calibrated=calibrated)
+    return partial(_usual, env=env, law=law, calibrated=calibrated, votes=tuple(votes))
 
 
 def with_draws(env: ArmaWorld, *, radius: Radius = PUBLISHED, calibrated: bool = True) -> Agents:
@@ -123,36 +137,52 @@ def with_draws(env: ArmaWorld, *, radius: Radius = PUBLISHED, calibrated: bool =
     return partial(_with_draws, made=usual(env, calibrated=calibrated), radius=radius)
 
 
-def _with_draws(ready: Ready, made: Agents, radius: Radius) -> Sequence[Agent | Fixed]:
-    agents = [
-        replace(agent, radius=radius)
-        if isinstance(agent, Agent) and agent.radius == PUBLISHED
-        else agent
-        for agent in made(ready)
-    ]
+def _with_draws(
+    ready: Ready, made: Agents, radius: Radius
+) -> Sequence[Agent | Team | PerRun | Fixed]:
+    agents = [_with_radius(agent, radius) for agent in made(ready)]
     return [fresh_draws(ready.world, ready.laws["pulse"], radius=radius, seed=ready.seed), *agents]
 
 
-def _usual(ready: Ready, env: ArmaWorld, law: str, calibrated: bool) -> Sequence[Agent | Fixed]:
+def _with_radius(
+    agent: Agent | Team | PerRun | Fixed, radius: Radius
+) -> Agent | Team | PerRun | Fixed:
+    if isinstance(agent, Team):
+        return at_radius(agent, radius)
+    if isinstance(agent, Agent) and agent.radius == PUBLISHED:
+        return replace(agent, radius=radius)
+    return agent
+
+
+def _usual(
+    ready: Ready, env: ArmaWorld, law: str, calibrated: bool, votes: tuple[str, ...]
+) -> Sequence[Agent | Team | Fixed]:
     world, found = ready.world, scales(env)
     plain = [pulse(world, laws, name=name, seed=ready.seed) for name, laws in ready.laws.items()]
     own = next(agent for agent in plain if agent.name == law)
-    agents: list[Agent | Fixed] = [*plain, _adaptive(ready, law)]
+    adaptive, observed, lagged = _adaptive(ready, law), oful(world), oful_lags(world, env.summary)
+    agents: list[Agent | Team | Fixed] = [*plain, adaptive]
     if calibrated:
         agents += _calibrated(ready, law, own, found)
+    members = [observed, lagged, own, adaptive]
+    committees = [
+        table_committee(members, guess=found.sigma, votes=rule, name=COMMITTEES[rule])
+        for rule in votes
+    ]
     return [
         *agents,
         replace(
             own, name="pulse_ts", radius=thompson(found.sigma, seed=ready.seed), ridge=found.ridge
         ),
-        oful(world),
-        oful_lags(world, env.summary),
+        observed,
+        lagged,
         oful_paper(world),
         oful_full(world),
         clbbf_agent(world),
         clbbf_paper_agent(world),
         clbbf_warm_agent(world, ready.archives, env.summary),
         cond_oracle(world),
+        *committees,
     ]
 
 

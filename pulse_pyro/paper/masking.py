@@ -20,12 +20,14 @@ from pulse_pyro.data.summary import Lags
 from pulse_pyro.envs.agents import oful, oful_full, oful_paper, pulse
 from pulse_pyro.envs.arma import w_times_action
 from pulse_pyro.envs.baselines import clbbf_agent, clbbf_paper_agent
-from pulse_pyro.envs.simulation import Agent, Fixed, cond_oracle
+from pulse_pyro.envs.simulation import Agent, Fixed, Team, cond_oracle
 from pulse_pyro.envs.world import World
 from pulse_pyro.laws.filtering import state_space
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags
-from pulse_pyro.paper.agents import NOTES, phi_of
+from pulse_pyro.paper.agents import NOTES, phi_of, scales
+from pulse_pyro.paper.committees import table_committee
+from pulse_pyro.paper.paired import beside_best
 from pulse_pyro.paper.setting import Experiment, Published, Ready, Reason, Setting, pool
 
 # Observation patterns that change from round to round: a window of S with holes.
@@ -70,15 +72,17 @@ OWN: dict[str, str | Reason] = {
     "pulse_conditioned": "not published: E[W given the lags the round shows], Gaussian, no memory",
     "pulse_conditioned_now": "not published: the same, given S_t too, which is always visible",
     "pulse_memory": "not published: state-space law given all S seen so far; S_t is always seen",
+    "committee": "not published: oful, pulse_zero, both pulse_conditioned, pulse_memory vote",
 }
+MEMBERS = ("oful", "pulse_zero", "pulse_conditioned", "pulse_conditioned_now", "pulse_memory")
 
 
-def _agents(ready: Ready, p: float) -> Sequence[Agent | Fixed]:
+def _agents(ready: Ready, p: float) -> Sequence[Agent | Team | Fixed]:
     world, laws = ready.world, ready.laws["linear"]
     window = masked_window(world, LAGS, p, rng=stream(ready.seed, "mask"))
     now = window.copy()
     now[..., 0] = world.s[:, world.lead :, 0]
-    return [
+    agents = [
         _paper(ready, window),
         _expected(world, "pulse_dropout", _filled(ready, window, DROPOUT)),
         _expected(world, "pulse_zero", _filled(ready, window, p)),
@@ -86,11 +90,16 @@ def _agents(ready: Ready, p: float) -> Sequence[Agent | Fixed]:
         _expected(world, "pulse_conditioned_now", _given(laws, now)),
         pulse(world, ready.laws["memory"], name="pulse_memory", seed=ready.seed),
         oful(world),
+    ]
+    members = [agent for agent in agents if agent.name in MEMBERS]
+    return [
+        *agents,
         oful_paper(world),
         oful_full(world),
         clbbf_agent(world),
         clbbf_paper_agent(world),
         cond_oracle(world),
+        table_committee(members, guess=scales(w_times_action()).sigma),
     ]
 
 
@@ -174,4 +183,5 @@ MASKING = Experiment(
         "oful_paper",
         "clbbf_paper",
     ),
+    extra=beside_best(["committee"], MEMBERS),
 )

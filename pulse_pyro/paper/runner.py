@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pulse_pyro._core.arrays import whole
 from pulse_pyro._core.errors import SettingError, nearest
 from pulse_pyro._core.parallel import Engine, Local, in_order
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
-from pulse_pyro._core.seeds import stream
 from pulse_pyro.envs.simulation import Run, simulate
 from pulse_pyro.paper import EXPERIMENTS
 from pulse_pyro.paper.result import Result, rows_of
-from pulse_pyro.paper.setting import Experiment, Ready, Setting
+from pulse_pyro.paper.setting import Experiment, Setting
 
 HERE = Local()
 
@@ -81,16 +80,8 @@ def run_experiment(
 
 def run_setting(setting: Setting, runs: int, seed: int) -> Run:
     """Fit the laws on one archive per run and play every agent on one world."""
-    world = setting.environment.world(runs, setting.horizon, rng=stream(seed, "online"))
-    archives = tuple(
-        setting.environment.archive(setting.units, setting.length, rng=stream(seed, "archive", r))
-        for r in range(runs)
-    )
-    laws: dict[str, list[Any]] = {name: [] for name in setting.laws}
-    for archive in bar(archives, label=f"fit {setting.label}"):
-        for name, law in setting.laws.items():
-            laws[name].append(law.fit(archive, seed=seed))
-    return simulate(world, setting.agents(Ready(world, archives, laws, seed)))
+    ready = setting.prepared(runs, seed)
+    return simulate(ready.world, setting.agents(ready))
 
 
 def _timed(job: SettingJob) -> tuple[Run, float]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.data.history import History
-from pulse_pyro.envs.simulation import Agent, Fixed
+from pulse_pyro.envs.simulation import Agent, Fixed, PerRun, Team
 from pulse_pyro.envs.world import Environment, World
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Ready:
     seed: int
 
 
-Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Fixed]]
+Agents: TypeAlias = Callable[[Ready], Sequence[Agent | Team | PerRun | Fixed]]
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,19 @@ class Setting:
     earlier: Mapping[int, Mapping[str, Published]] = field(default_factory=dict)
     notes: Mapping[str, str | Reason] = field(default_factory=dict)
     group: str = ""
+
+    def prepared(self, runs: int, seed: int) -> Ready:
+        """Draw the rounds and an archive per run, and fit the laws; the same for the same seed."""
+        world = self.environment.world(runs, self.horizon, rng=stream(seed, "online"))
+        archives = tuple(
+            self.environment.archive(self.units, self.length, rng=stream(seed, "archive", r))
+            for r in range(runs)
+        )
+        laws: dict[str, list[Any]] = {name: [] for name in self.laws}
+        for archive in bar(archives, label=f"fit {self.label}"):
+            for name, law in self.laws.items():
+                laws[name].append(law.fit(archive, seed=seed))
+        return Ready(world, archives, laws, seed)
 
 
 @dataclass(frozen=True)

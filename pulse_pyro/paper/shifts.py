@@ -11,6 +11,7 @@ from pulse_pyro.envs.series import subspace_similarity
 from pulse_pyro.envs.shifts import deformation, rotation, translation, variance_shift
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.paper.agents import NOTES, usual
+from pulse_pyro.paper.paired import beside_best
 from pulse_pyro.paper.result import CLOSE, Result
 from pulse_pyro.paper.setting import Experiment, Published, Reason, Setting, pool
 
@@ -134,6 +135,7 @@ UNSHIFTED = {
     )
     for agent in AGENTS
 }
+COMMITTEE = beside_best(["committee"], ("pulse", "pulse_adaptive", "oful", "oful_lags"))
 VARIANCE_SHIFT = Experiment(
     "shift-variance",
     "Online innovations of another variance",
@@ -167,6 +169,7 @@ VARIANCE_SHIFT = Experiment(
     ),
     RUNS,
     NOTES,
+    extra=COMMITTEE,
 )
 ROTATION_SHIFT = Experiment(
     "shift-rotation",
@@ -185,6 +188,7 @@ TRANSLATION_SHIFT = Experiment(
     _sweep(TRANSLATION, "mean={:g}", translation),
     RUNS,
     NOTES,
+    extra=COMMITTEE,
 )
 DEFORMATION_SHIFT = Experiment(
     "shift-deformation",
@@ -194,6 +198,7 @@ DEFORMATION_SHIFT = Experiment(
     _sweep(DEFORMATION, "t(3) x {:g}", deformation, unshifted="normal"),
     RUNS,
     NOTES,
+    extra=COMMITTEE,
 )
 
 

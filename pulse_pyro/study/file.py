@@ -330,6 +330,7 @@ class Study:
         table.number(given)
         horizon, size = table.whole("horizon"), table.number("theta_bound")
         ridge, delta = table.number("ridge", 1.0), table.number("delta", 0.05)
+        reward_sd: float | None = None
         with table.blamed():
             if given == "reward_low":
                 low, high = table.values["reward_low"], table.values["reward_high"]
@@ -339,7 +340,7 @@ class Study:
                 sigma = noise_scale(reward_sd=reward_sd, context_sd=context_sd)
             else:
                 sigma = table.values["sigma"]
-            return Stakes(horizon, sigma, size, ridge, delta)
+            return Stakes(horizon, sigma, size, ridge, delta, reward_sd)
 
     def agents(self) -> tuple[str, ...]:
         """Return the names of the policies to simulate; all of ``envs.POLICIES`` by default."""

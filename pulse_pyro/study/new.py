@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.files import whole_folder
 from pulse_pyro._core.seeds import stream
 
 PEOPLE, DAYS = 120, 30
 SEED = 1
+STRESS_SD = 0.5
 STUDY = """\
 # {name}: when to send a prompt, where stress matters and is not asked for any more.
 # Run it:    pulse-pyro run study.toml        (check first: pulse-pyro check study.toml)
@@ -122,21 +125,43 @@ def new_study(folder: str | Path) -> Path:
     return target / "study.toml"
 
 
-def _archive() -> str:
-    """Return the table as CSV: habits differ between people, days follow on each other."""
-    rng = stream(SEED, "new study")
-    steps, screen = np.empty((PEOPLE, DAYS + 1)), np.empty((PEOPLE, DAYS + 1))
-    walk, look = rng.normal(0.0, 1.0, PEOPLE), rng.normal(0.0, 0.5, PEOPLE)
-    habit = np.stack([rng.normal(0.0, 0.8, PEOPLE), rng.normal(0.0, 0.6, PEOPLE)])
-    for day in range(DAYS + 1):
-        walk = 0.4 * walk + rng.normal(0.0, 1.0, PEOPLE)
-        look = 0.5 * look + rng.normal(0.0, 0.9, PEOPLE)
+class People(NamedTuple):
+    """Days of people, (person, day); ``earlier`` is the screen time of the day before."""
+
+    steps: Float2
+    screen: Float2
+    earlier: Float2
+    stress: Float2
+
+
+def draw_people(people: int, days: int, *, rng: np.random.Generator) -> People:
+    """Draw the made-up people: habits differ between them, days follow on each other.
+
+    stress = .2 - .5 steps + .8 screen + .5 screen of the day before + N(0, .5^2).
+    """
+    steps, screen = np.empty((people, days + 1)), np.empty((people, days + 1))
+    walk, look = rng.normal(0.0, 1.0, people), rng.normal(0.0, 0.5, people)
+    habit = np.stack([rng.normal(0.0, 0.8, people), rng.normal(0.0, 0.6, people)])
+    for day in range(days + 1):
+        walk = 0.4 * walk + rng.normal(0.0, 1.0, people)
+        look = 0.5 * look + rng.normal(0.0, 0.9, people)
         steps[:, day], screen[:, day] = habit[0] + walk, habit[1] + look
-    stress = 0.2 - 0.5 * steps[:, 1:] + 0.8 * screen[:, 1:] + 0.5 * screen[:, :-1]
-    stress += rng.normal(0.0, 0.5, stress.shape)
+    stress = stress_of(steps[:, 1:], screen[:, 1:], screen[:, :-1])
+    stress = stress + rng.normal(0.0, STRESS_SD, stress.shape)
+    return People(steps[:, 1:], screen[:, 1:], screen[:, :-1], stress)
+
+
+def stress_of(steps: Float2, screen: Float2, earlier: Float2) -> Float2:
+    """Return the mean of stress given steps and screen time, (person, day)."""
+    return np.asarray(0.2 - 0.5 * steps + 0.8 * screen + 0.5 * earlier)
+
+
+def _archive() -> str:
+    """Return the table as CSV."""
+    drawn = draw_people(PEOPLE, DAYS, rng=stream(SEED, "new study"))
     lines = ["person,day,steps,screen,stress"]
     for i in range(PEOPLE):
         for t in range(DAYS):
-            now = (steps[i, t + 1], screen[i, t + 1], stress[i, t])
+            now = (drawn.steps[i, t], drawn.screen[i, t], drawn.stress[i, t])
             lines.append(f"p{i:03d},{t}," + ",".join(f"{value:.2f}" for value in now))
     return "\n".join(lines) + "\n"

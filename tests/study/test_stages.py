@@ -121,15 +121,7 @@ def test_artefacts_say_what_was_found(made):
     assert 0 < d["q05"] <= d["median"] <= d["q95"] <= d["largest"]
     assert found["calibrate"]["level"] == 0.95
     agents = [row["agent"] for row in found["simulate"]["table"]]
-    assert agents == [
-        "pulse",
-        "pulse_calibrated",
-        "pulse_adaptive",
-        "oful",
-        "oful_lags",
-        "oful_full",
-        "cond_oracle",
-    ]
+    assert agents == [*pp.envs.POLICIES, "cond_oracle"]
     assert found["simulate"]["rounds"] == 40
     assert found["simulate"]["truth_id"] != found["fit"]["law_id"]
     assert pp.load(out / "fit" / "law").id == found["fit"]["law_id"]
