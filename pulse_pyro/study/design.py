@@ -81,7 +81,6 @@ class DesignSettings:
     constants : radii of further candidates on the expected features, as multiples of sigma.
     scenarios : the environments.
     runs : of each, with units, theta*, W and noise of their own.
-    reward_sd : sd of a reward given the full context; None: what is left of sigma.
     recipe : how the law is fitted and calibrated. workers : processes; None: all cores.
     """
 
@@ -89,7 +88,6 @@ class DesignSettings:
     constants: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     scenarios: tuple[Scenario, ...] = SCENARIOS
     runs: int = RUNS
-    reward_sd: float | None = None
     recipe: Recipe = field(default_factory=Recipe)
     workers: int | None = None
 
@@ -108,8 +106,6 @@ class DesignSettings:
         whole(self.runs, "design: runs", 2)
         if self.workers is not None:
             whole(self.workers, "design: workers", 1)
-        if self.reward_sd is not None:
-            positive(self.reward_sd, "design: reward_sd", zero=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -412,7 +408,7 @@ def design(
     Parameters
     ----------
     history : the archive. law : of W, not fitted; it is fitted on a share of the units.
-    features : Phi. stakes : horizon, sigma and theta_bound, taken on trust.
+    features : Phi. stakes : horizon, sigma, theta_bound and reward_sd, taken on trust.
     settings : candidates, environments, runs; ``DesignSettings()`` by default.
     pilot : (x (n, d), reward (n,)), features of rounds that were played before and what they
         paid: theta* is then drawn from their ridge posterior instead of from the sphere of radius
@@ -471,12 +467,9 @@ def design_study(path: str | Path, *, runs: int = RUNS, workers: int | None = No
     study = work.study
     stakes = study.stakes()  # refused before the data are read, not after
     features = work.features
-    policy = study.policy
-    sd = policy.number("reward_sd") if policy is not None and "reward_sd" in policy else None
     how = DesignSettings(
         candidates=study.agents(),
         runs=runs,
-        reward_sd=sd,
         recipe=study.recipe,
         workers=workers,
     )
@@ -602,7 +595,7 @@ def _jobs(
                 rows=rows,
                 unseen=unseen[whose],
                 agents=agents[place],
-                reward=Reward(policies.stakes, how.reward_sd),
+                reward=Reward(policies.stakes, policies.stakes.reward_sd),
                 pilot=pilot,
                 ceiling=CEILING in how.names,
                 rounds=rounds,

@@ -42,8 +42,8 @@ def truly(history, settings, stakes, seed):
 def test_rankings_agree(tried):
     env = pp.envs.w_times_action()
     sigma = pp.radius.noise_scale(reward_sd=env.reward_sd, context_sd=THETA_BOUND * 2**0.5 * 0.1)
-    stakes = pp.calibration.Stakes(HORIZON, sigma, THETA_BOUND)
-    settings = pp.study.DesignSettings(scenarios=BASE[tried], runs=RUNS, reward_sd=env.reward_sd)
+    stakes = pp.calibration.Stakes(HORIZON, sigma, THETA_BOUND, reward_sd=env.reward_sd)
+    settings = pp.study.DesignSettings(scenarios=BASE[tried], runs=RUNS)
     alike, lost, chosen, seconds = [], [], [], []
     for seed in range(ARCHIVES):
         history = env.archive(UNITS, LENGTH, rng=pp.stream(seed, "archive"))
