@@ -538,12 +538,12 @@ def ratio_table(ratios: DataFrame, best: str | None = None, ax: Axes | None = No
         ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
     ax.set_yticks(np.arange(rows) + 0.5, ["worst of all", *map(str, ratios.columns)], fontsize=9)
     names = [str(name) for name in ratios.index]
+    ax.xaxis.tick_top()
     ax.set_xticks(np.arange(columns) + 0.5, names, rotation=40, ha="left", fontsize=9)
     for label, name in zip(ax.get_xticklabels(), names, strict=True):
         label.set(fontweight="bold" if name == best else "normal", rotation_mode="anchor")
     for label in ax.get_yticklabels()[:1]:
         label.set_fontweight("bold")
-    ax.xaxis.tick_top()
     ax.invert_yaxis()
     ax.tick_params(length=0)
     ax.axhline(1.0, color=COLOURS[6], linewidth=1.2)
