@@ -237,29 +237,36 @@ class Carrying:
 
 
 CARRYING = Carrying()
-RUNS_A_JOB = 5  # laws that do not depend on chance are fitted once for so many runs
+
+
+class FitJob(NamedTuple):
+    """A law to be fitted, with its memory."""
+
+    dataset: Dataset
+    imputer: Imputer
+    memory: MemoryKind
+    rows: Bool
+    seed: int
+
+
+class FittedImputer(NamedTuple):
+    """An imputer's fitted law, which knows its memory, facts about the fit, and its seed."""
+
+    imputer: Imputer
+    law: Any
+    facts: LawFacts
+    seed: int
 
 
 class CompareJob(NamedTuple):
-    """All agents in some of the runs; first : seed of laws that are fitted once."""
+    """All agents in one run."""
 
     dataset: Dataset
-    imputers: tuple[Imputer, ...]
+    laws: tuple[FittedImputer, ...]
     lags: Summary
     carrying: Carrying
     rows: Bool
     play_rules: Mapping[str, PlayRule]
-    seeds: tuple[int, ...]
-    first: int
-
-
-class FittedImputer(NamedTuple):
-    """An imputer's fitted law, the same with its memory, and facts about the fit."""
-
-    imputer: Imputer
-    law: Any
-    remembering: Any
-    facts: LawFacts
     seed: int
 
 
@@ -298,30 +305,38 @@ def compare(
     rows = _rows(dataset, [lags, *(each.law.summary for each in imputers)])
     # streams of their own: runs of neighbouring seeds would otherwise be the same ones
     seeds = tuple(int(stream(seed, "run", r).integers(2**31)) for r in range(runs))
+    fits = [
+        FitJob(dataset, each, carrying.memory, rows, own)
+        for each in imputers
+        for own in (seeds if each.anew else seeds[:1])
+    ]
+    done = list(
+        bar(in_order(_fitted, fits, engine), label=f"{dataset.name}, laws", total=len(fits))
+    )
+    by_name = {
+        each.name: [fitted for fitted in done if fitted.imputer.name == each.name]
+        for each in imputers
+    }
     jobs = [
         CompareJob(
             dataset=dataset,
-            imputers=tuple(imputers),
+            laws=tuple(each[r] if len(each) > 1 else each[0] for each in by_name.values()),
             lags=lags,
             carrying=carrying,
             rows=rows,
             play_rules=play_rules,
-            seeds=seeds[at : at + RUNS_A_JOB],
-            first=seeds[0],
+            seed=own,
         )
-        for at in range(0, runs, RUNS_A_JOB)
+        for r, own in enumerate(seeds)
     ]
-    done = list(bar(in_order(_run, jobs, engine), label=dataset.name, total=len(jobs)))
-    every = [each for played, _ in done for each in played]
-    facts = [each for _, found in done for each in found]
+    played = list(bar(in_order(_run, jobs, engine), label=f"{dataset.name}, runs", total=runs))
     return Comparison(
         name=dataset.name,
         about=dataset.about,
         source=dataset.source,
-        settings={name: joined([each[name] for each in every]) for name in every[0]},
+        settings={name: joined([each[name] for each in played]) for name in played[0]},
         laws={
-            imputer.name: LawFacts.over([each[imputer.name] for each in facts])
-            for imputer in imputers
+            name: LawFacts.over([fitted.facts for fitted in each]) for name, each in by_name.items()
         },
         seed=seed,
         seconds=time.perf_counter() - start,
@@ -339,29 +354,18 @@ def _rows(dataset: Dataset, summaries: Sequence[Summary]) -> Bool:
     return rows
 
 
-def _run(job: CompareJob) -> tuple[list[dict[str, Replayed]], list[dict[str, LawFacts]]]:
-    """Play each run; laws whose fit depends on chance are fitted anew in every one."""
-    once = {each.name: _fitted(job, each, job.first) for each in job.imputers if not each.anew}
-    played, facts = [], []
-    for seed in job.seeds:
-        laws = [once.get(each.name) or _fitted(job, each, seed) for each in job.imputers]
-        played.append(_one_run(job, laws, seed))
-        facts.append({each.imputer.name: each.facts for each in laws})
-    return played, facts
-
-
-def _fitted(job: CompareJob, imputer: Imputer, seed: int) -> FittedImputer:
+def _fitted(job: FitJob) -> FittedImputer:
     start = time.perf_counter()
-    law = imputer.law.fit(job.dataset.archive, seed=seed)
+    law = job.imputer.law.fit(job.dataset.archive, seed=job.seed)
     seconds = time.perf_counter() - start
     first = next(iter(job.dataset.replays.values()))
     explained = _explained(law(first.s).mean().reshape(first.w.shape), first, job.rows)
     facts = LawFacts(seconds, explained, first.history.w_names)
-    remembers = with_memory(law, job.dataset.archive, job.carrying.memory)
-    return FittedImputer(imputer, law, remembers, facts, seed)
+    remembers = with_memory(law, job.dataset.archive, job.memory)
+    return FittedImputer(job.imputer, remembers, facts, job.seed)
 
 
-def _one_run(job: CompareJob, laws: Sequence[FittedImputer], seed: int) -> dict[str, Replayed]:
+def _run(job: CompareJob) -> dict[str, Replayed]:
     played = {}
     for k, (setting, replay) in enumerate(job.dataset.replays.items()):
         rules = {
@@ -369,13 +373,13 @@ def _one_run(job: CompareJob, laws: Sequence[FittedImputer], seed: int) -> dict[
             for j, (name, rule) in enumerate(job.play_rules.items())
             if j == 0 or k == 0 or rule.everywhere
         }
-        plain = _agents(job, replay, laws)
+        plain = _agents(job, replay)
         noise = job.dataset.noise_of(setting)
         carried: list[Team] = []
         if setting not in job.carrying.plain and any(rule.everyone for rule in rules.values()):
-            carried = _carried(job, replay, plain, laws, noise)
+            carried = _carried(job, replay, plain, noise)
         for name, rule in rules.items():
-            order = rule.order(job.rows, seed=seed)
+            order = rule.order(job.rows, seed=job.seed)
             timely = rule.order is not shuffled
             agents: list[Agent | Team] = [replace(each, radius=rule.radius) for each in plain]
             if carried and rule.everyone:
@@ -384,10 +388,10 @@ def _one_run(job: CompareJob, laws: Sequence[FittedImputer], seed: int) -> dict[
     return played
 
 
-def _agents(job: CompareJob, replay: Replay, laws: Sequence[FittedImputer]) -> list[Agent]:
+def _agents(job: CompareJob, replay: Replay) -> list[Agent]:
     """Return the agents whose features are known before the first round."""
     agents = []
-    for imputer, law, _, _, seed in laws:
+    for imputer, law, _, seed in job.laws:
         agents.append(pulse(replay, law, name=f"pulse_{imputer.name}", seed=seed))
         if imputer.adaptive:
             with warnings.catch_warnings():
@@ -397,13 +401,7 @@ def _agents(job: CompareJob, replay: Replay, laws: Sequence[FittedImputer]) -> l
     return [*agents, oful(replay), oful_lags(replay, job.lags), oful_full(replay)]
 
 
-def _carried(
-    job: CompareJob,
-    replay: Replay,
-    plain: Sequence[Agent],
-    laws: Sequence[FittedImputer],
-    noise: float,
-) -> list[Team]:
+def _carried(job: CompareJob, replay: Replay, plain: Sequence[Agent], noise: float) -> list[Team]:
     """Return the agents that carry earlier rewards, with the ridge of the others."""
     scale = RewardScale(
         noise, 1.0, noise
@@ -415,7 +413,7 @@ def _carried(
     ]
     made += [
         remembering(replay, law, scale, name=f"pulse_{imputer.name}_memory", seed=seed)
-        for imputer, _, law, _, seed in laws
+        for imputer, law, _, seed in job.laws
     ]
     return [
         replace(team, learners=tuple(replace(one, ridge=lagged.ridge) for one in team.learners))

@@ -12,7 +12,6 @@ import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.parallel import Local
 from pulse_pyro.envs.replay import by_time
-from pulse_pyro.paper import replay_comparison
 from pulse_pyro.paper.case import Case, judged_finding, play_rules_finding, setting_finding
 from pulse_pyro.paper.datasets import utility_noise
 from pulse_pyro.paper.judge import _failed, judge
@@ -91,13 +90,6 @@ def test_rules_and_settings_may_do_without_those_that_carry(made):
     assert "" in set(
         play_rules_finding(found, ["plain, small", "plain, tiny"], "x").table.iloc[:, 2]
     )
-
-
-def test_batches_of_runs_change_no_figure(made, found, monkeypatch):
-    monkeypatch.setattr(replay_comparison, "RUNS_A_JOB", 2)
-    again = play(made, LAWS)
-    for name, played in found.settings.items():
-        assert_array_equal(again.settings[name].earned, played.earned)
 
 
 def test_the_noise_of_utilities_is_that_of_the_archive(made):
