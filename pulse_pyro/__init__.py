@@ -29,6 +29,7 @@ _HOMES = {
     "calibration.planner": "plan",
     "radius": "constant corrected thompson",
     "policies.pulse": "PulseUCB",
+    "policies.committee": "Committee",
     "policies.adaptive": "AdaptivePulseUCB",
     "laws.growing": "GrowingArchive",
     "envs.simulation": "simulate",

@@ -102,7 +102,11 @@ class Augmented:
                 known = mean, self.ellipsoid.psi(z)
             out[0, 0, a] = self.rows(own.now[None], *known, a)[0]
 
-    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+    def follow(self) -> Follower:
+        """Return a follower of a new unit."""
+        return self.law.follow()
+
+    def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return (Phi, 0): of a round whose W is known nothing is left to learn along psi."""
         plain: Float1 = self.features(s, w, action)[0]
         return np.concatenate([plain, np.zeros(len(self.names) - len(plain))])
