@@ -33,6 +33,7 @@ _HOMES = {
     "policies.adaptive": "AdaptivePulseUCB",
     "laws.growing": "GrowingArchive",
     "envs.simulation": "simulate",
+    "study.design": "design",
     "study.run": "run_study",
     "report.page": "write_report",
     "_core.errors": "PulseError",

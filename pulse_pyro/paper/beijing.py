@@ -25,6 +25,7 @@ S and W contain a little of later hours.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,9 @@ from pulse_pyro.paper.case import (
     play_rules_finding,
     setting_finding,
 )
-from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
+from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of, utility_noise
 from pulse_pyro.paper.judge import judge
-from pulse_pyro.paper.replay_comparison import HERE, Imputer, PlayRule, compare
+from pulse_pyro.paper.replay_comparison import HERE, Carrying, Imputer, PlayRule, compare
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -93,16 +94,19 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
     for part in (past, late):
         _aligned(part)
     archive = _history(past)
-    outcome = History.from_frame(
-        late, unit="station", time="time", observed=["hour"], missing=[OUTCOME]
-    ).grid.w[..., 0]
+    before, outcome = _outcome(past), _outcome(late)
     scale = scale_of(archive)
-    far = scale(_history(late))
+    near, far = scale(archive), scale(_history(late))
     shape = far.grid.seen.shape
     week = np.broadcast_to(np.arange(shape[1]) // (7 * A_DAY), shape)
     replays = {
         "ventilation": Replay(far, ventilation_utility(outcome), line_per_arm(far, 3), week),
         "bands": Replay(far, band_utility(outcome), line_per_arm(far, len(BANDS) + 1), week),
+    }
+    utilities = {"ventilation": ventilation_utility(before), "bands": band_utility(before)}
+    noise = {
+        name: utility_noise(near, value, replays[name].features)
+        for name, value in utilities.items()
     }
     about = (
         f"{len(old)} stations before 2016 as the archive, {len(new)} others from 2016 online, a "
@@ -114,11 +118,21 @@ def load_beijing(folder: str | Path, *, swapped: bool = False) -> Dataset:
         name="beijing",
         about=about,
         source=SOURCE,
-        archive=scale(archive),
+        archive=near,
         replays=replays,
         pieces=weekly(archive),
         scale=scale,
+        reward_sd=noise,
     )
+
+
+def _outcome(frame: DataFrame) -> Float2:
+    """Return log(1 + PM2.5) of the hours after each row, (station, time)."""
+    history = History.from_frame(
+        frame, unit="station", time="time", observed=["hour"], missing=[OUTCOME]
+    )
+    out: Float2 = history.grid.w[..., 0]
+    return out
 
 
 def ventilation_utility(outcome: Float2) -> Float3:
@@ -216,10 +230,12 @@ def _history(frame: DataFrame) -> History:
 MAIN = "alpha 0.25"
 PLAY_RULES = {
     MAIN: PlayRule(constant(0.25)),
-    "alpha 0.1": PlayRule(constant(0.1)),
-    "alpha 1": PlayRule(constant(1.0)),
+    "alpha 0.1": PlayRule(constant(0.1), everyone=False),
+    "alpha 1": PlayRule(constant(1.0), everyone=False),
     "in order of time": PlayRule(constant(0.25), by_time),
 }
+# two past rewards as well as one; five arms of 90 features each would take longer than all the rest
+CARRYING = Carrying(memory="ar", past=(1, 2), plain=("bands",))
 
 
 def mean_weather(values: Float, axis: int) -> Float:
@@ -256,14 +272,24 @@ def beijing_case(
     """
     start = time.perf_counter()
     dataset = load_beijing(folder)
+    timely = [name for name, rule in PLAY_RULES.items() if rule.order is by_time]
     first = compare(
-        dataset, IMPUTERS, PAST, play_rules=PLAY_RULES, runs=runs, seed=seed, engine=engine
-    )
-    other = compare(
-        load_beijing(folder, swapped=True),
+        dataset,
         IMPUTERS,
         PAST,
-        play_rules=dict([next(iter(PLAY_RULES.items()))]),
+        play_rules=PLAY_RULES,
+        carrying=CARRYING,
+        runs=runs,
+        seed=seed,
+        engine=engine,
+    )
+    swapped = load_beijing(folder, swapped=True)
+    other = compare(
+        replace(swapped, replays={"ventilation": swapped.replays["ventilation"]}),
+        IMPUTERS,
+        PAST,
+        play_rules={name: PLAY_RULES[name] for name in (MAIN, *timely)},
+        carrying=CARRYING,
         runs=runs,
         seed=seed,
         engine=engine,
@@ -282,6 +308,11 @@ def beijing_case(
             "Other radii, and in order of time (stations of one time learn in turn)",
         ),
         judged_finding(judged, "D_t of five pollutants"),
+        *(
+            setting_finding(played, f"ventilation, {name}", f"{title}, {name}")
+            for name in timely
+            for played, title in ((first, "Three ventilation levels"), (other, "Stations swapped"))
+        ),
     )
     return Case(
         dataset.name,

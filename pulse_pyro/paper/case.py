@@ -129,7 +129,7 @@ class Estimates:
 
 READING = (
     "Each dot is an agent's mean utility a round. Blue agents impute W, orange ones leave it out, "
-    "black sees it."
+    "or vote with those that impute it (committee), black sees it."
 )
 
 
@@ -210,8 +210,9 @@ def setting_finding(
     text = (
         f"{comparison.verdict(setting, agent)} "
         f"{played.earned.shape[2]:,} rounds, {played.runs} runs; best single arm "
-        f"{played.fixed:.4g}, best arm in every round {played.best:.4g}."
-    )
+        f"{played.fixed:.4g}, best arm in every round {played.best:.4g}. "
+        f"{comparison.vote_verdict(setting)}"
+    ).rstrip()
     plain = {
         "setting": setting,
         "rounds": int(played.earned.shape[2]),
@@ -266,7 +267,10 @@ def play_rules_finding(comparison: Comparison, settings: Sequence[str], title: s
     names = comparison.settings[settings[0]].names
     wide = pd.DataFrame(
         {
-            setting: {n: f"{t['utility'][n]:.4f} ({t['se'][n]:.4f})" for n in names}
+            setting: {
+                n: f"{t['utility'][n]:.4f} ({t['se'][n]:.4f})" if n in t.index else ""
+                for n in names
+            }
             for setting, t in tables.items()
         }
     ).rename_axis("agent")

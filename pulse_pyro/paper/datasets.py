@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro._core.arrays import Float1, Float2, Float3
 from pulse_pyro._core.errors import DataError, nearest
 from pulse_pyro.data.history import History
 from pulse_pyro.envs.replay import Replay
@@ -53,6 +53,8 @@ class Dataset:
     pieces : the archive as units that may count as independent of each other, in the original
         units of S and W: what a study file wants, and, scaled, ``diagnose`` and ``calibrate``.
     scale : mean and sd of every column of the archive.
+    reward_sd : setting -> sd of a utility given the full context, see :func:`utility_noise`; what a
+        memory tracked by rewards takes for their noise.
     """
 
     name: str
@@ -62,6 +64,13 @@ class Dataset:
     replays: Mapping[str, Replay]
     pieces: History
     scale: Scale
+    reward_sd: Mapping[str, float] = field(default_factory=dict)
+
+    def noise_of(self, setting: str) -> float:
+        """Return reward_sd of a setting; where no archive told it, half the sd of its utilities."""
+        if setting in self.reward_sd:
+            return self.reward_sd[setting]
+        return 0.5 * float(np.nanstd(self.replays[setting].utility))
 
     def __repr__(self) -> str:
         rounds = {name: int(each.complete.sum()) for name, each in self.replays.items()}
@@ -113,6 +122,24 @@ def scale_of(archive: History) -> Scale:
             raise DataError(f"column {names[at]!r} is constant in the archive; leave it out.")
         moments += [mean, sd]
     return Scale(*moments)
+
+
+def utility_noise(archive: History, utility: Float3, features: Features) -> float:
+    """Return the sd that utilities have given the full context, measured on the archive alone.
+
+    sqrt of the mean square residual of a ridge regression (lambda = 1) of the utility on Phi, over
+    all arms of all complete rows: one figure for arms that may differ in noise. utility : (unit,
+    time, action) of the archive's own rows, in the units its S and W are in.
+    """
+    s, w, seen = archive.grid
+    rows = seen & np.isfinite(utility).all(-1) & np.isfinite(s).all(-1) & np.isfinite(w).all(-1)
+    if not rows.any():
+        raise DataError("utility_noise: no row of the archive has S, W and all utilities.")
+    arms = utility.shape[-1]
+    x = np.concatenate([features(s[rows], w[rows], a) for a in range(arms)])
+    y = np.concatenate([utility[rows][:, a] for a in range(arms)])
+    theta = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
+    return float(np.sqrt(np.mean((y - x @ theta) ** 2)))
 
 
 # Phi of the replays: every arm has a line of its own in the whole context.

@@ -16,7 +16,7 @@ from pulse_pyro._core.parallel import Engine
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity
-from pulse_pyro.envs.replay import Replay
+from pulse_pyro.envs.replay import Replay, by_time
 from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.neural import neural_density
@@ -32,9 +32,16 @@ from pulse_pyro.paper.case import (
     judged_finding,
     setting_finding,
 )
-from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
+from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of, utility_noise
 from pulse_pyro.paper.judge import judge
-from pulse_pyro.paper.replay_comparison import HERE, Comparison, Imputer, PlayRule, compare
+from pulse_pyro.paper.replay_comparison import (
+    HERE,
+    Carrying,
+    Comparison,
+    Imputer,
+    PlayRule,
+    compare,
+)
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -189,12 +196,16 @@ class HeartSteps:
         archive, online = full.split(0.5, seed=seed)
         scale = scale_of(archive)
         near, far = scale(archive), scale(online)
-        at = [full.units.index(unit) for unit in far.units]
-        replays = {}
+        before, at = ([full.units.index(unit) for unit in part.units] for part in (near, far))
+        replays, noise = {}, {}
+        # padded to the longest: the archive's grid may be narrower than that of all people
+        rows = slice(near.grid.seen.shape[1]), slice(far.grid.seen.shape[1])
         for factor in factors:
             value = effects.utility(positive(factor, "HeartSteps.dataset: factor", zero=True))
-            utility = self._on_grid(value, full)[at]
-            replays[f"effects x{factor:g}"] = Replay(far, utility, line_per_arm(far, 2))
+            utility, features = self._on_grid(value, full), line_per_arm(far, 2)
+            name = f"effects x{factor:g}"
+            replays[name] = Replay(far, utility[at][:, rows[1]], features)
+            noise[name] = utility_noise(near, utility[before][:, rows[0]], features)
         about = (
             f"{len(near.units)} people as the archive, {len(far.units)} others online, chosen by "
             f"seed {seed}. S: time of day, weather, whether steps were recorded; W: steps before, "
@@ -210,6 +221,7 @@ class HeartSteps:
             replays=replays,
             pieces=archive,
             scale=scale,
+            reward_sd=noise,
         )
 
     def _on_grid(self, values: Float2, grid: History) -> Float3:
@@ -288,7 +300,11 @@ def _columns(frame: DataFrame) -> dict[str, Float1]:
 # HeartSteps: what seeing W is worth to a policy, and what it were if effects were larger.
 
 
-PLAY_RULES = {"alpha 0.25": PlayRule(constant(0.25))}
+PLAY_RULES = {
+    "alpha 0.25": PlayRule(constant(0.25)),
+    "in order of time": PlayRule(constant(0.25), by_time, everywhere=True),
+}
+CARRYING = Carrying(memory="level+ar")  # people differ, and what is left of a day lasts
 NOW = Identity()  # rows at which people were not available are gaps: lags would lose most rounds
 # No state_space: with the present row alone as its window, and S always seen, it is the linear law.
 IMPUTERS = (
@@ -356,10 +372,7 @@ def heartsteps_case(
     judged = judge(dataset, IMPUTERS, seed=seed, engine=engine)
     findings = (
         estimates_finding(null, "What the trial itself says", READING),
-        *(
-            setting_finding(played, name, f"Semi-synthetic, {name.split(',')[0]}")
-            for name in played.settings
-        ),
+        *(setting_finding(played, name, f"Semi-synthetic, {name}") for name in played.settings),
         judged_finding(judged, "D_t of steps, place and activity"),
     )
     about = f"{null.about}\n\n{dataset.about}"
@@ -383,7 +396,14 @@ def heartsteps_rounds(
     """Compare agents on the semi-synthetic rounds; ``seed`` also draws who is in the archive."""
     dataset = load_heartsteps(folder).dataset(factors, seed=seed)
     return compare(
-        dataset, IMPUTERS, NOW, play_rules=PLAY_RULES, runs=runs, seed=seed, engine=engine
+        dataset,
+        IMPUTERS,
+        NOW,
+        play_rules=PLAY_RULES,
+        carrying=CARRYING,
+        runs=runs,
+        seed=seed,
+        engine=engine,
     )
 
 

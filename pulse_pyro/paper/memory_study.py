@@ -53,7 +53,7 @@ LAW = "pulse"
 NOTES = {
     "pulse": "not published: E[W | S_t], nothing of earlier rewards",
     "memory": "not published: the law's leftover tracked by rewards",
-    "larl_s": "not published: LARL, which learns from its past rewards, with S_t",
+    "larl_s": "not published: LARL with S_t, told that one past reward is enough",
     "oful_lags_rewards": "not published: S_t, S_{t-1} and the last reward and arm; no archive",
     "committee": "not published: pulse, memory, oful_lags_rewards and S alone vote",
     "kalman_oracle": "not published: knows every parameter, and filters",
@@ -100,7 +100,7 @@ def _agents(ready: Ready, env: LatentArWorld) -> Sequence[PerRun | Fixed]:
     runs = [teams(world.one(r), env, law, seed) for r, law in enumerate(ready.laws[LAW])]
     return [
         *(PerRun(each[0].name, each) for each in zip(*runs, strict=True)),
-        larl_agent(world, context=True, seed=seed),
+        larl_agent(world, memory=1, context=True, seed=seed),
         replace(kalman_agent(world, env), name="kalman_oracle"),
         cond_oracle(world),
     ]

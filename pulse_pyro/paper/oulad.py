@@ -14,14 +14,21 @@ from pulse_pyro._core.errors import DataError, nearest
 from pulse_pyro._core.parallel import Engine
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity
-from pulse_pyro.envs.replay import Replay
+from pulse_pyro.envs.replay import Replay, by_time
 from pulse_pyro.laws.gp import gaussian_process
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.neural import neural_density
 from pulse_pyro.paper.case import Case, RealCase, judged_finding, setting_finding
-from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of
+from pulse_pyro.paper.datasets import Dataset, line_per_arm, read_table, scale_of, utility_noise
 from pulse_pyro.paper.judge import judge
-from pulse_pyro.paper.replay_comparison import HERE, Comparison, Imputer, PlayRule, compare
+from pulse_pyro.paper.replay_comparison import (
+    HERE,
+    Carrying,
+    Comparison,
+    Imputer,
+    PlayRule,
+    compare,
+)
 from pulse_pyro.radius import constant
 
 if TYPE_CHECKING:
@@ -274,8 +281,9 @@ def load_oulad(folder: str | Path) -> Dataset:
     near, far = scale(archive), scale(online)
     names = [unit.rsplit(" ", 1)[0] for unit in far.units]
     block = np.broadcast_to(np.unique(names, return_inverse=True)[1][:, None], far.grid.seen.shape)
-    utility = support_utility(outcome.grid.w[..., 0])
-    replay = Replay(far, utility, line_per_arm(far, len(COST)), block)
+    utility, features = support_utility(outcome.grid.w[..., 0]), line_per_arm(far, len(COST))
+    replay = Replay(far, utility, features, block)
+    before = support_utility(_by_course(old, "next_score").grid.w[..., 0])
     dropped = rows.loc[(year == BEFORE) & again, "id_student"].nunique()
     about = (
         f"{old['id_student'].nunique():,} students of {BEFORE} as the archive ({dropped:,} who "
@@ -292,6 +300,7 @@ def load_oulad(folder: str | Path) -> Dataset:
         replays={"support": replay},
         pieces=_by_student(old),
         scale=scale,
+        reward_sd={"support": utility_noise(near, before, features)},
     )
 
 
@@ -337,7 +346,11 @@ def _by_student(rows: DataFrame) -> History:
 # law's.
 
 
-PLAY_RULES = {"alpha 0.25": PlayRule(constant(0.25))}
+PLAY_RULES = {
+    "alpha 0.25": PlayRule(constant(0.25)),
+    "in order of time": PlayRule(constant(0.25), by_time, everywhere=True),
+}
+CARRYING = Carrying(memory="level+ar")  # people differ, and what is left of a day lasts
 NOW = Identity()
 IMPUTERS = (
     Imputer("linear", linear_lags(NOW)),
@@ -352,7 +365,7 @@ def oulad_case(folder: str | Path, *, runs: int = 10, seed: int = 0, engine: Eng
     dataset = load_oulad(folder)
     played = oulad_rounds(folder, runs=runs, seed=seed, engine=engine)
     findings = (
-        *(setting_finding(played, name, "Three tiers of support") for name in played.settings),
+        *(setting_finding(played, name, f"Three tiers of {name}") for name in played.settings),
         judged_finding(judge(dataset, IMPUTERS, seed=seed, engine=engine), "D_t of the mark"),
     )
     return Case(
@@ -384,6 +397,7 @@ def oulad_rounds(
         IMPUTERS,
         NOW,
         play_rules=PLAY_RULES,
+        carrying=CARRYING,
         runs=runs,
         seed=seed,
         engine=engine,

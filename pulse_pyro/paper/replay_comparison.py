@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,9 +17,14 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Summary, UnfittedLaw
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, pulse, pulse_adaptive
-from pulse_pyro.envs.replay import Contrast, Replay, Replayed, beside, joined, replay_run, shuffled
-from pulse_pyro.envs.simulation import Agent
+from pulse_pyro.envs.replay import Contrast, Replay, Replayed, joined, replay_run, shuffled
+from pulse_pyro.envs.simulation import Agent, Team
+from pulse_pyro.envs.teams import RewardScale, committee, remembering, with_past_rewards
+from pulse_pyro.laws.memory import MemoryKind
+from pulse_pyro.laws.remembering import with_memory
+from pulse_pyro.paper.committees import at_radius, seated
 from pulse_pyro.paper.datasets import Dataset
+from pulse_pyro.policies.carried import past_rewards
 from pulse_pyro.radius import Radius
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 # The table a data set answers with: utility, share of the gap closed, facts about the laws.
 
 
-FLOOR, LAGS, CEILING = "oful", "oful_lags", "oful_full"
+FLOOR, LAGS, CEILING, VOTING = "oful", "oful_lags", "oful_full", "committee"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +114,31 @@ class Comparison:
         gap = self.settings[setting].contrast(CEILING, FLOOR)
         return gap if gap.difference >= 2.0 * gap.total_se else None
 
+    def voted(self, setting: str) -> tuple[str, Contrast] | None:
+        """Return the best other agent that does not see W, and what the committee has over it.
+
+        Which agent that is comes out only here: the committee is held to more than any choice made
+        beforehand. None where no committee played.
+        """
+        played = self.settings[setting]
+        if VOTING not in played.names:
+            return None
+        table = played.table["utility"].drop([VOTING, CEILING])
+        best = str(table.idxmax())
+        return best, played.contrast(VOTING, best)
+
+    def vote_verdict(self, setting: str) -> str:
+        """Say in a sentence how the committee did; nothing where none played."""
+        found = self.voted(setting)
+        if found is None:
+            return ""
+        best, gain = found
+        return (
+            f"The committee earns {gain.difference:+.4f} a round beside {best}, the best agent "
+            f"here that does not see W (se {gain.se:.4f} over runs, {gain.block_se:.4f} over "
+            f"blocks: {gain.ratio:+.1f} of both together)."
+        )
+
     def headline(self, setting: str) -> str:
         """Say in a clause what the setting shows of the PULSE agent that earned most."""
         played, best = self.settings[setting], self.best(setting)
@@ -152,7 +181,7 @@ class Comparison:
         return "\n".join(self.verdict(name) for name in self.settings)
 
     def _seconds(self, agent: str) -> float:
-        fact = self.laws.get(agent.removeprefix("pulse_"))
+        fact = self.laws.get(agent.removeprefix("pulse_").removesuffix("_memory"))
         return np.nan if fact is None else fact.seconds
 
 
@@ -181,21 +210,57 @@ class Order(Protocol):
 
 
 class PlayRule(NamedTuple):
-    """How rounds are played: the radius of every agent, and the order."""
+    """How rounds are played: the radius of every agent, and the order.
+
+    everyone : agents that carry earlier rewards and the committee play too; else only those that
+    score features known beforehand. everywhere : on all settings, not on the first alone.
+    """
 
     radius: Radius
     order: Order = shuffled
+    everyone: bool = True
+    everywhere: bool = False
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """Agents that carry a unit's earlier rewards.
+
+    memory : kind of the memory that every law is given, agents ``pulse_<law>_memory``.
+    past : how many rewards are features beside raw lags, an agent each.
+    plain : settings without any of them, and without a committee.
+    """
+
+    memory: MemoryKind = "ar"
+    past: tuple[int, ...] = (1,)
+    plain: tuple[str, ...] = ()
+
+
+CARRYING = Carrying()
+RUNS_A_JOB = 5  # laws that do not depend on chance are fitted once for so many runs
 
 
 class CompareJob(NamedTuple):
-    """One imputer, or the agents without any, in some of the runs."""
+    """All agents in some of the runs; first : seed of laws that are fitted once."""
 
     dataset: Dataset
-    imputer: Imputer | None
+    imputers: tuple[Imputer, ...]
     lags: Summary
+    carrying: Carrying
     rows: Bool
     play_rules: Mapping[str, PlayRule]
     seeds: tuple[int, ...]
+    first: int
+
+
+class FittedImputer(NamedTuple):
+    """An imputer's fitted law, the same with its memory, and facts about the fit."""
+
+    imputer: Imputer
+    law: Any
+    remembering: Any
+    facts: LawFacts
+    seed: int
 
 
 def compare(
@@ -204,6 +269,7 @@ def compare(
     lags: Summary,
     *,
     play_rules: Mapping[str, PlayRule],
+    carrying: Carrying = CARRYING,
     runs: int,
     seed: int = 0,
     engine: Engine = HERE,
@@ -215,42 +281,48 @@ def compare(
     dataset : archive and recorded rounds. imputers : laws fitted on the archive.
     lags : the summary that ``oful_lags``, OFUL on raw lags, sees, and the longest memory of all:
         a round counts if it is complete, for every agent alike.
-    play_rules : by name; the first on every setting, the others on the first setting only.
+    play_rules : by name; the first on every setting, others on the first setting unless they say
+        everywhere.
+    carrying : agents that carry earlier rewards.
     runs : each with an order of the rounds of its own.
     engine : where; it changes no figure but the seconds.
 
     Agents: oful (S alone), oful_lags (lags of S, no archive), pulse_<law>, pulse_adaptive, and
-    oful_full, which sees W. NOT covered: what other data would show; see :class:`Replayed`.
+    oful_full, which sees W; oful_lags_rewards, pulse_<law>_memory; the committee of all that do not
+    see W. All play the rule's radius, ridge 1. Out of the order of time a unit's earlier rewards
+    are not to be had: agents that carry them play as those without, and do not vote. NOT covered:
+    what other data would show; see :class:`Replayed`.
     """
     whole(runs, "compare: runs", 2)
     start = time.perf_counter()
     rows = _rows(dataset, [lags, *(each.law.summary for each in imputers)])
     # streams of their own: runs of neighbouring seeds would otherwise be the same ones
     seeds = tuple(int(stream(seed, "run", r).integers(2**31)) for r in range(runs))
-    jobs = []
-    for each in imputers:
-        batches = [(run_seed,) for run_seed in seeds] if each.anew else [seeds]
-        jobs += [CompareJob(dataset, each, lags, rows, play_rules, batch) for batch in batches]
-    jobs.append(CompareJob(dataset, None, lags, rows, play_rules, seeds))
+    jobs = [
+        CompareJob(
+            dataset=dataset,
+            imputers=tuple(imputers),
+            lags=lags,
+            carrying=carrying,
+            rows=rows,
+            play_rules=play_rules,
+            seeds=seeds[at : at + RUNS_A_JOB],
+            first=seeds[0],
+        )
+        for at in range(0, runs, RUNS_A_JOB)
+    ]
     done = list(bar(in_order(_run, jobs, engine), label=dataset.name, total=len(jobs)))
-    parts: dict[str, list[tuple[dict[str, Replayed], LawFacts | None]]] = {}
-    for job, result in zip(jobs, done, strict=True):
-        parts.setdefault("" if job.imputer is None else job.imputer.name, []).append(result)
-    settings = {
-        setting: beside([joined([p[setting] for p, _ in each]) for each in parts.values()])
-        for setting in done[0][0]
-    }
-    facts = {
-        name: LawFacts.over([fact for _, fact in each if fact is not None])
-        for name, each in parts.items()
-        if name
-    }
+    every = [each for played, _ in done for each in played]
+    facts = [each for _, found in done for each in found]
     return Comparison(
         name=dataset.name,
         about=dataset.about,
         source=dataset.source,
-        settings=settings,
-        laws=facts,
+        settings={name: joined([each[name] for each in every]) for name in every[0]},
+        laws={
+            imputer.name: LawFacts.over([each[imputer.name] for each in facts])
+            for imputer in imputers
+        },
         seed=seed,
         seconds=time.perf_counter() - start,
     )
@@ -267,45 +339,109 @@ def _rows(dataset: Dataset, summaries: Sequence[Summary]) -> Bool:
     return rows
 
 
-def _run(job: CompareJob) -> tuple[dict[str, Replayed], LawFacts | None]:
-    facts, made = None, None
-    if job.imputer is not None:
-        start = time.perf_counter()
-        made = job.imputer.law.fit(job.dataset.archive, seed=job.seeds[0])
-        seconds = time.perf_counter() - start
-        first = next(iter(job.dataset.replays.values()))
-        facts = LawFacts(
-            seconds,
-            _explained(made(first.s).mean().reshape(first.w.shape), first, job.rows),
-            first.history.w_names,
-        )
-    played = {}
-    for k, (setting, replay) in enumerate(job.dataset.replays.items()):
-        agents = _agents(job, replay, made)
-        for j, (name, rule) in enumerate(job.play_rules.items()):
-            if j == 0 or k == 0:
-                played[f"{setting}, {name}"] = _played(job, replay, agents, rule)
+def _run(job: CompareJob) -> tuple[list[dict[str, Replayed]], list[dict[str, LawFacts]]]:
+    """Play each run; laws whose fit depends on chance are fitted anew in every one."""
+    once = {each.name: _fitted(job, each, job.first) for each in job.imputers if not each.anew}
+    played, facts = [], []
+    for seed in job.seeds:
+        laws = [once.get(each.name) or _fitted(job, each, seed) for each in job.imputers]
+        played.append(_one_run(job, laws, seed))
+        facts.append({each.imputer.name: each.facts for each in laws})
     return played, facts
 
 
-def _played(job: CompareJob, replay: Replay, agents: Sequence[Agent], rule: PlayRule) -> Replayed:
-    ready = [dataclasses.replace(agent, radius=rule.radius) for agent in agents]
-    return joined(
-        [replay_run(replay, ready, rule.order(job.rows, seed=seed)) for seed in job.seeds]
-    )
+def _fitted(job: CompareJob, imputer: Imputer, seed: int) -> FittedImputer:
+    start = time.perf_counter()
+    law = imputer.law.fit(job.dataset.archive, seed=seed)
+    seconds = time.perf_counter() - start
+    first = next(iter(job.dataset.replays.values()))
+    explained = _explained(law(first.s).mean().reshape(first.w.shape), first, job.rows)
+    facts = LawFacts(seconds, explained, first.history.w_names)
+    remembers = with_memory(law, job.dataset.archive, job.carrying.memory)
+    return FittedImputer(imputer, law, remembers, facts, seed)
 
 
-def _agents(job: CompareJob, replay: Replay, law: Any) -> list[Agent]:
-    if job.imputer is None:
-        return [oful(replay), oful_lags(replay, job.lags), oful_full(replay)]
-    name, seed = job.imputer.name, job.seeds[0]
-    agents = [pulse(replay, law, name=f"pulse_{name}", seed=seed)]
-    if job.imputer.adaptive:
-        with warnings.catch_warnings():
-            # an ensemble has too few members to judge what its directions leave out
-            warnings.simplefilter("ignore", UserWarning)
-            agents.append(pulse_adaptive(replay, law, job.dataset.archive, seed=seed))
-    return agents
+def _one_run(job: CompareJob, laws: Sequence[FittedImputer], seed: int) -> dict[str, Replayed]:
+    played = {}
+    for k, (setting, replay) in enumerate(job.dataset.replays.items()):
+        rules = {
+            name: rule
+            for j, (name, rule) in enumerate(job.play_rules.items())
+            if j == 0 or k == 0 or rule.everywhere
+        }
+        plain = _agents(job, replay, laws)
+        noise = job.dataset.noise_of(setting)
+        carried: list[Team] = []
+        if setting not in job.carrying.plain and any(rule.everyone for rule in rules.values()):
+            carried = _carried(job, replay, plain, laws, noise)
+        for name, rule in rules.items():
+            order = rule.order(job.rows, seed=seed)
+            timely = rule.order is not shuffled
+            agents: list[Agent | Team] = [replace(each, radius=rule.radius) for each in plain]
+            if carried and rule.everyone:
+                agents += _voting(plain, carried, rule.radius, noise, timely=timely)
+            played[f"{setting}, {name}"] = replay_run(replay, agents, order)
+    return played
+
+
+def _agents(job: CompareJob, replay: Replay, laws: Sequence[FittedImputer]) -> list[Agent]:
+    """Return the agents whose features are known before the first round."""
+    agents = []
+    for imputer, law, _, _, seed in laws:
+        agents.append(pulse(replay, law, name=f"pulse_{imputer.name}", seed=seed))
+        if imputer.adaptive:
+            with warnings.catch_warnings():
+                # an ensemble has too few members to judge what its directions leave out
+                warnings.simplefilter("ignore", UserWarning)
+                agents.append(pulse_adaptive(replay, law, job.dataset.archive, seed=seed))
+    return [*agents, oful(replay), oful_lags(replay, job.lags), oful_full(replay)]
+
+
+def _carried(
+    job: CompareJob,
+    replay: Replay,
+    plain: Sequence[Agent],
+    laws: Sequence[FittedImputer],
+    noise: float,
+) -> list[Team]:
+    """Return the agents that carry earlier rewards, with the ridge of the others."""
+    scale = RewardScale(
+        noise, 1.0, noise
+    )  # ridge and radius are the table's own: only noise counts
+    lagged = next(agent for agent in plain if agent.name == LAGS)
+    made = [
+        with_past_rewards(lagged, past_rewards(count), scale, name=_past_name(count))
+        for count in job.carrying.past
+    ]
+    made += [
+        remembering(replay, law, scale, name=f"pulse_{imputer.name}_memory", seed=seed)
+        for imputer, _, law, _, seed in laws
+    ]
+    return [
+        replace(team, learners=tuple(replace(one, ridge=lagged.ridge) for one in team.learners))
+        for team in made
+    ]
+
+
+def _past_name(count: int) -> str:
+    return f"{LAGS}_rewards" + (str(count) if count > 1 else "")
+
+
+def _voting(
+    plain: Sequence[Agent], carried: Sequence[Team], radius: Radius, noise: float, *, timely: bool
+) -> list[Team]:
+    """Return agents that carry rewards and the committee of all that do not see W, at one radius.
+
+    timely : whether rounds come in order of time; else nothing is carried, and two equal members
+    would have two votes. A guard around the committee would be one more team in this list.
+    """
+    here = [at_radius(team, radius) for team in carried]
+    members = [
+        at_radius(seated(replace(agent, radius=radius), guess=noise), radius)
+        for agent in plain
+        if agent.name != CEILING
+    ]
+    return [*here, committee([*members, *(here if timely else ())], name=VOTING)]
 
 
 def _explained(mean: Float3, replay: Replay, rows: Bool) -> Float1:

@@ -12,6 +12,7 @@ PLOTS = {
     "decay_plot": "pulse_pyro.report.plots:decay_plot",
     "domain_plot": "pulse_pyro.report.plots:domain_plot",
     "four_panels": "pulse_pyro.report.plots:four_panels",
+    "ratio_table": "pulse_pyro.report.plots:ratio_table",
     "rank_histogram": "pulse_pyro.report.plots:rank_histogram",
     "regret_curves": "pulse_pyro.report.plots:regret_curves",
     "utility_dots": "pulse_pyro.report.plots:utility_dots",

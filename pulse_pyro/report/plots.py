@@ -12,6 +12,8 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+    from pandas import DataFrame
 
     from pulse_pyro.base import FittedLaw
     from pulse_pyro.calibration.calibration import Calibration
@@ -539,3 +541,56 @@ def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -
 def _colour(agent: str) -> str:
     """PULSE agents stand out from those that leave W out, and from the one that sees it."""
     return COLOURS[0] if agent.startswith("pulse") else "#000000" if "full" in agent else COLOURS[1]
+
+
+# Figures of a design: who loses how much where.
+
+
+MOST_RATIO = 10.0  # from here on all shades are the same
+
+
+def ratio_table(ratios: DataFrame, best: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw regret beside the best of each environment, (candidate, environment), as shaded figures.
+
+    The first line is the worst of each column. best : the candidate to be marked. A dash: it did
+    not play there.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    values = ratios.to_numpy(np.float64).T
+    known = np.isfinite(values)
+    worst = np.where(known, values, -np.inf).max(0)
+    shown = np.vstack([np.where(np.isfinite(worst), worst, np.nan), values])
+    rows, columns = shown.shape
+    ax = axis(ax, 2.9 + 0.52 * columns, 1.7 + 0.3 * rows)
+    shades = LinearSegmentedColormap.from_list("regret", ["#ffffff", COLOURS[4], COLOURS[1]])
+    depth = np.log(np.clip(shown, 1.0, MOST_RATIO)) / np.log(MOST_RATIO)
+    ax.pcolormesh(np.ma.masked_invalid(depth), cmap=shades, vmin=0, vmax=1, edgecolors="w")
+    for i, j in np.ndindex(rows, columns):
+        text = "–" if np.isnan(shown[i, j]) else f"{shown[i, j]:.1f}"
+        weight = "bold" if i == 0 else "normal"
+        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
+    ax.set_yticks(np.arange(rows) + 0.5, ["worst of all", *map(str, ratios.columns)], fontsize=9)
+    names = [str(name) for name in ratios.index]
+    ax.xaxis.tick_top()
+    ax.set_xticks(np.arange(columns) + 0.5, names, rotation=40, ha="left", fontsize=9)
+    for label, name in zip(ax.get_xticklabels(), names, strict=True):
+        label.set(fontweight="bold" if name == best else "normal", rotation_mode="anchor")
+    for label in ax.get_yticklabels()[:1]:
+        label.set_fontweight("bold")
+    ax.invert_yaxis()
+    ax.tick_params(length=0)
+    ax.axhline(1.0, color=COLOURS[6], linewidth=1.2)
+    if best in names:
+        edge = ax.add_patch(_frame(names.index(best), rows))
+        edge.set_clip_on(False)
+    tidy(ax, "regret divided by that of the best candidate in the same environment", "", "")
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def _frame(column: int, rows: int) -> Rectangle:
+    """Return the frame around a column."""
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column, 0), 1, rows, fill=False, edgecolor=COLOURS[0], linewidth=2.5)

@@ -17,7 +17,6 @@ from pulse_pyro._core.saved import save
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.planner import Plan, plan
 from pulse_pyro.calibration.recipe import fit_law
-from pulse_pyro.calibration.uniform import calibrate, calibrate_all
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.envs.simulation import Run
 from pulse_pyro.laws.fitted import PosteriorLaw
@@ -189,18 +188,8 @@ def make_calibrate(work: Workspace) -> Calibration:
 
 
 def _calibrate(work: Workspace) -> StageOutput[Calibration]:
-    recipe = work.study.recipe
-    function, units = (
-        (calibrate_all, work.history) if recipe.mode == "all" else (calibrate, work.parts[1])
-    )
-    calibration = function(
-        work.fitted,
-        units,
-        work.features,
-        level=recipe.level,
-        seed=work.study.seed,
-        band=recipe.method,
-    )
+    recipe, seed = work.study.recipe, work.study.seed
+    calibration = recipe.bound(work.fitted, work.history, work.parts[1], work.features, seed=seed)
     d = calibration.bound
     low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
     summary = {

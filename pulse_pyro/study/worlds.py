@@ -16,7 +16,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
-from pulse_pyro.base import UnfittedLaw
+from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.recipe import fit_law
 from pulse_pyro.calibration.stakes import Stakes
@@ -321,7 +321,7 @@ class SimulatedRun:
         return laid_out(agents, self.in_a_row, self.series)
 
 
-def usable_rows(law: PosteriorLaw, history: History) -> Bool:
+def usable_rows(law: FittedLaw, history: History) -> Bool:
     """Tell which rows can be rounds, (rows,): S_t and all inputs are seen."""
     x = history.inputs(law.summary)
     seen: Bool = np.asarray(np.isfinite(x).all(-1) & np.isfinite(history.s).all(-1))
@@ -331,7 +331,7 @@ def usable_rows(law: PosteriorLaw, history: History) -> Bool:
 
 
 def draw_run(
-    truth: PosteriorLaw,
+    truth: FittedLaw,
     held_out: History,
     usable: Bool,
     features: Features,
@@ -361,51 +361,149 @@ def draw_run(
     part, played = part.where(needed), played[needed]
     blocks = list(part.blocks())
     chosen = [np.where(block.seen, played[block.row], False) for block in blocks]
-    contexts = [_full_contexts(truth, features, block.s, rng) for block in blocks]
+    contexts = [unseen_context(truth, features, block.s, rng).draw(rng) for block in blocks]
     theta = reward.theta(contexts[0].phi.shape[-1], rng)
-    sd = reward.sd(
-        [
-            np.where(at[..., None], (full.phi - full.phibar) @ theta, np.nan)
-            for full, at in zip(contexts, chosen, strict=True)
-        ]
-    )
+    sd = reward.sd(left_open(contexts, chosen, theta))
+    place = [block.row for block in blocks]
+    return simulated_run(contexts, chosen, place, features, theta=theta, sd=sd, rng=rng)
+
+
+def left_open(
+    contexts: Sequence[FullContexts], chosen: Sequence[Bool], theta: Float
+) -> list[Float]:
+    """Return theta*'(Phi - E[Phi | S]) of each block, (unit, time, action), NaN off the rounds."""
+    return [
+        np.where(at[..., None], (full.phi - full.phibar) @ theta, np.nan)
+        for full, at in zip(contexts, chosen, strict=True)
+    ]
+
+
+def simulated_run(
+    contexts: Sequence[FullContexts],
+    chosen: Sequence[Bool],
+    place: Sequence[Int],
+    features: Features,
+    *,
+    theta: Float,
+    sd: float,
+    rng: np.random.Generator,
+) -> SimulatedRun:
+    """Return the run in which these contexts are met, with noise of its own.
+
+    chosen : of each block (unit, time), which rows are rounds. place : (unit, time), rounds are
+    played in rising order of it. sd : of the noise.
+    """
     worlds = tuple(
         World(
-            s=block.s,
+            s=full.s,
             w=full.w,
             phi=full.phi,
             phibar=full.phibar,
             theta=theta,
-            noise=sd * rng.standard_normal(block.row.shape),
+            noise=sd * rng.standard_normal(full.s.shape[:2]),
             features=features,
             lead=0,
         )
-        for block, full in zip(blocks, contexts, strict=True)
+        for full in contexts
     )
-    rows = np.concatenate([block.row[at] for block, at in zip(blocks, chosen, strict=True)])
+    rows = np.concatenate([where[at] for where, at in zip(place, chosen, strict=True)])
     return SimulatedRun(worlds, tuple(chosen), np.argsort(rows))
 
 
-class _FullContexts(NamedTuple):
-    """w (unit, time, w_dim), phi and phibar (unit, time, action, d) of a block, as in World."""
+class FullContexts(NamedTuple):
+    """s, w (unit, time, ...), phi and phibar (unit, time, action, d) of a block, as in World."""
 
+    s: Float3
     w: Float3
     phi: Float4
     phibar: Float4
 
 
-def _full_contexts(
-    truth: PosteriorLaw, features: Features, s: Float3, rng: np.random.Generator
-) -> _FullContexts:
-    """Draw W at contexts s (unit, time, s_dim); return it with Phi and its expectation."""
-    shape = s.shape[:2]
-    draws = truth(s).draws(POOL, rng=rng).reshape(POOL, *shape, -1)
-    pick = rng.integers(POOL, size=shape)
-    w = np.take_along_axis(draws, pick[None, ..., None], axis=0)[0]
-    flat_s, flat_w = (v.reshape(-1, v.shape[-1]) for v in (s, w))
-    phi = np.stack([features(flat_s, flat_w, a) for a in range(features.actions)], axis=1)
+class Persisting(Protocol):
+    """What a law leaves of W, as a sum of parts that persist: z_t = keep z_{t-1} + N(0, shock).
+
+    keep (m,), shock and start (m, m), m a multiple of w_dim; see ``laws.with_memory``.
+    """
+
+    @property
+    def keep(self) -> Float:
+        """What stays of each part from one step to the next."""
+
+    @property
+    def shock(self) -> Float:
+        """Covariance of what is added at each step."""
+
+    @property
+    def start(self) -> Float:
+        """Covariance at a unit's first row."""
+
+
+@dataclass(frozen=True, eq=False)
+class UnseenContext:
+    """What a law says of W at contexts s (unit, time, s_dim), to be drawn from again and again.
+
+    Attributes
+    ----------
+    s : (unit, time, s_dim). features : Phi.
+    pool : (draw, unit, time, w_dim); a round's own W is picked from it.
+    phibar : (unit, time, action, d) E[Phi | S_1:t] under the law.
+    memory : of what the law leaves, added to what is picked; then the pool is the law's mean.
+    """
+
+    s: Float3
+    features: Features
+    pool: Float4
+    phibar: Float4
+    memory: Persisting | None = None
+
+    def draw(self, rng: np.random.Generator) -> FullContexts:
+        """Draw W, and Phi with it."""
+        shape = self.s.shape[:2]
+        pick = rng.integers(len(self.pool), size=shape)
+        w = np.take_along_axis(self.pool, pick[None, ..., None], axis=0)[0]
+        if self.memory is not None:
+            w = w + residual_paths(self.memory, shape, w.shape[-1], rng)
+        flat_s, flat_w = (v.reshape(-1, v.shape[-1]) for v in (self.s, w))
+        actions = range(self.features.actions)
+        phi = np.stack([self.features(flat_s, flat_w, a) for a in actions], axis=1)
+        return FullContexts(self.s, w, phi.reshape(*shape, len(actions), -1), self.phibar)
+
+
+def unseen_context(
+    truth: FittedLaw,
+    features: Features,
+    s: Float3,
+    rng: np.random.Generator,
+    *,
+    pool: int = POOL,
+    memory: Persisting | None = None,
+) -> UnseenContext:
+    """Ask a law of W at contexts s (unit, time, s_dim); see :class:`UnseenContext`."""
+    asked, shape = truth(s), s.shape[:2]
+    drawn = asked.mean()[None] if memory is not None else asked.draws(pool, rng=rng)
     phibar = expected_features(truth, features, s, size=SIZE, rng=rng).mean
-    return _FullContexts(w, phi.reshape(*shape, features.actions, -1), phibar)
+    return UnseenContext(s, features, drawn.reshape(len(drawn), *shape, -1), phibar, memory)
+
+
+def residual_paths(
+    memory: Persisting, shape: tuple[int, int], w_dim: int, rng: np.random.Generator
+) -> Float3:
+    """Draw what a law leaves of W, (unit, time, w_dim), units independent; gaps are passed."""
+    units, time = shape
+    shock, state = _root(memory.shock), _root(memory.start)
+    z = rng.standard_normal((units, len(state))) @ state.T
+    out = np.empty((units, time, w_dim))
+    for t in range(time):
+        out[:, t] = z.reshape(units, -1, w_dim).sum(1)
+        z = memory.keep * z + rng.standard_normal(z.shape) @ shock.T
+    return out
+
+
+def _root(covariance: Float) -> Float:
+    """Return R with R R' = covariance, which may be singular."""
+    value, vector = np.linalg.eigh(covariance)
+    root: Float = vector * np.sqrt(np.maximum(value, 0.0))
+    return root
 
 
 RUNS = 8  # each with a theta* and an order of units of its own

@@ -142,12 +142,19 @@ def test_the_verdict_follows_the_interval(tmp_path):
 def test_agents_play_the_semi_synthetic_rounds(small, monkeypatch):
     monkeypatch.setattr(case, "IMPUTERS", (Imputer("linear", linear_lags(case.NOW)),))
     found = case.heartsteps_rounds(small, runs=2)
-    assert list(found.settings) == ["effects x1, alpha 0.25", "effects x3, alpha 0.25"]
+    assert list(found.settings) == [
+        f"effects x{factor}, {rule}"
+        for factor in (1, 3)
+        for rule in ("alpha 0.25", "in order of time")
+    ]
     assert found.settings["effects x1, alpha 0.25"].names == (
         "pulse_linear",
         "oful",
         "oful_lags",
         "oful_full",
+        "oful_lags_rewards",
+        "pulse_linear_memory",
+        "committee",
     )
     assert len(repr(found).splitlines()) <= 12
 

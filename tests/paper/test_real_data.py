@@ -50,11 +50,20 @@ def test_the_page_holds_every_finding(data, tmp_path, capsys):
     assert found["made_with"]["seed"] == "0"
     assert [case["name"] for case in found["cases"]] == ["beijing"]
     rows = found["cases"][0]["findings"][0]["rows"]
-    assert {row["agent"] for row in rows} == {"pulse_linear", "oful", "oful_lags", "oful_full"}
+    assert {row["agent"] for row in rows} == {
+        "pulse_linear",
+        "oful",
+        "oful_lags",
+        "oful_full",
+        "oful_lags_rewards",
+        "oful_lags_rewards2",
+        "pulse_linear_memory",
+        "committee",
+    }
+    titles = [finding["title"] for finding in found["cases"][0]["findings"]]
+    assert titles[-2:] == ["Three ventilation levels, late", "Stations swapped, late"]
     assert sorted(path.name for path in out.glob("*.svg")) == [
-        "beijing-1.svg",
-        "beijing-2.svg",
-        "beijing-3.svg",
+        f"beijing-{number}.svg" for number in (1, 2, 3, 6, 7)
     ]
 
 

@@ -1,6 +1,7 @@
 """Comparisons on recorded rounds: agents, runs, engines, laws judged on held-out pieces."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,9 +12,11 @@ import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.parallel import Local
 from pulse_pyro.envs.replay import by_time
+from pulse_pyro.paper import replay_comparison
 from pulse_pyro.paper.case import Case, judged_finding, play_rules_finding, setting_finding
+from pulse_pyro.paper.datasets import utility_noise
 from pulse_pyro.paper.judge import _failed, judge
-from pulse_pyro.paper.replay_comparison import Imputer, PlayRule, compare
+from pulse_pyro.paper.replay_comparison import Carrying, Imputer, PlayRule, compare
 from tests.envs import helpers as replay_worlds
 
 PLAY_RULES = {"small": PlayRule(pp.constant(0.25)), "late": PlayRule(pp.constant(0.25), by_time)}
@@ -34,13 +37,80 @@ def found(made):
     return play(made, LAWS)
 
 
+PLAIN = {"pulse_line", "pulse_adaptive", "pulse_now", "oful", "oful_lags", "oful_full"}
+CARRIED = {"oful_lags_rewards", "pulse_line_memory", "pulse_now_memory"}
+
+
 def test_every_agent_plays_every_setting(found):
-    agents = {"pulse_line", "pulse_adaptive", "pulse_now", "oful", "oful_lags", "oful_full"}
+    agents = PLAIN | CARRIED | {"committee"}
     assert list(found.settings) == ["plain, small", "plain, late", "doubled, small"]
     for played in found.settings.values():
         assert set(played.names) == agents
         assert played.runs == 3
         assert played.earned.shape[2] == 6 * 59  # no round without the second lag
+
+
+def test_out_of_the_order_of_time_nothing_is_carried(found):
+    shuffled, late = found.settings["plain, small"], found.settings["plain, late"]
+    for name, base in (("oful_lags_rewards", "oful_lags"), ("pulse_now_memory", "pulse_now")):
+        assert_array_equal(shuffled.of(name), shuffled.of(base))
+    assert not np.array_equal(late.of("oful_lags_rewards"), late.of("oful_lags"))
+
+
+def test_the_committee_is_held_against_the_best_that_does_not_see_w(found):
+    for setting, played in found.settings.items():
+        best, gain = found.voted(setting)
+        others = played.table["utility"].drop(["committee", "oful_full"])
+        assert others[best] == others.max()
+        assert gain.difference == pytest.approx(
+            played.table["utility"]["committee"] - others.max(), abs=1e-12
+        )
+        assert f"beside {best}" in found.vote_verdict(setting)
+
+
+def test_rules_and_settings_may_do_without_those_that_carry(made):
+    rules = {
+        "small": PlayRule(pp.constant(0.25)),
+        "tiny": PlayRule(pp.constant(0.1), everyone=False),
+        "late": PlayRule(pp.constant(0.25), by_time, everywhere=True),
+    }
+    carrying = Carrying(memory="level", past=(1, 2), plain=("doubled",))
+    found = compare(made, LAWS[:1], pp.Lags(2), play_rules=rules, carrying=carrying, runs=2)
+    few = {"pulse_line", "pulse_adaptive", "oful", "oful_lags", "oful_full"}
+    more = {"oful_lags_rewards", "oful_lags_rewards2", "pulse_line_memory", "committee"}
+    names = {setting: set(played.names) for setting, played in found.settings.items()}
+    assert names == {
+        "plain, small": few | more,
+        "plain, tiny": few,
+        "plain, late": few | more,
+        "doubled, small": few,
+        "doubled, late": few,
+    }
+    assert found.voted("doubled, late") is None
+    assert found.vote_verdict("doubled, late") == ""
+    assert "" in set(
+        play_rules_finding(found, ["plain, small", "plain, tiny"], "x").table.iloc[:, 2]
+    )
+
+
+def test_batches_of_runs_change_no_figure(made, found, monkeypatch):
+    monkeypatch.setattr(replay_comparison, "RUNS_A_JOB", 2)
+    again = play(made, LAWS)
+    for name, played in found.settings.items():
+        assert_array_equal(again.settings[name].earned, played.earned)
+
+
+def test_the_noise_of_utilities_is_that_of_the_archive(made):
+    archive, features = made.archive, made.replays["plain"].features
+    utility = replay_worlds.utility(
+        archive.grid.w, seed=3
+    )  # noise of sd .1, the same for both arms
+    assert utility_noise(archive, utility, features) == pytest.approx(0.1, rel=0.1)
+    assert made.noise_of("plain") == pytest.approx(0.5 * made.replays["plain"].utility.std())
+    told = replace(made, reward_sd={"plain": 0.3})
+    assert told.noise_of("plain") == 0.3
+    with pytest.raises(DataError, match="no row of the archive"):
+        utility_noise(archive, np.full(utility.shape, np.nan), features)
 
 
 def test_a_law_that_knows_more_of_the_past_imputes_better(found):
@@ -68,7 +138,7 @@ def test_the_table_is_that_of_the_runs(found):
 
 
 def test_the_verdict_names_the_best_law_and_the_better_baseline(found):
-    assert found.best("plain, small") in ("pulse_line", "pulse_adaptive")
+    assert found.best("plain, small").removesuffix("_memory") in ("pulse_line", "pulse_adaptive")
     assert "raw lags" in found.verdict("plain, small")
     assert f"{found.settings['plain, small'].table['utility']['oful']:.4g}" in repr(found)
 
