@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart by colour-blind readers; line styles repeat the message
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# areas side by side: dark and light take turns
+VOTES = (COLOURS[0], COLOURS[5], COLOURS[2], COLOURS[4], COLOURS[1], COLOURS[3], "#999999")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), "-")
+
+
+def line_look(place: int) -> dict[str, Any]:
+    """Return colour and style of the curve in this place; the first 42 all differ."""
+    turn, at = divmod(place, len(COLOURS))
+    return {"color": COLOURS[at], "linestyle": STYLES[(at + turn) % len(set(STYLES))]}
 
 
 def axis(ax: Axes | None, width: float = 6.4, height: float = 3.8) -> Axes:
@@ -63,9 +71,9 @@ def regret_curves(run: Run, ax: Axes | None = None, names: Sequence[str] | None 
     steps, (_, runs, _) = np.arange(1, run.regret.shape[-1] + 1), run.regret.shape
     for name in shown:
         mean, i = run.of(name).mean(0), listed.index(name)
-        colour = COLOURS[i % len(COLOURS)]
-        ax.plot(steps, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+        ax.plot(steps, mean, **line_look(i), label=name)
         if runs > 1:
+            colour = COLOURS[i % len(COLOURS)]
             se = run.of(name).std(0, ddof=1) / np.sqrt(runs)
             ax.fill_between(steps, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
     top = np.sort([run.of(name)[:, -1].mean() for name in shown])
@@ -187,6 +195,32 @@ def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
     )
     ax.margins(x=0)
     return tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
+
+
+def committee_weights(
+    labels: tuple[str, ...], rounds: Float1, weights: Float2, ax: Axes | None = None
+) -> Axes:
+    """Draw what each member's vote counts, over rounds.
+
+    labels : k members, drawn from the bottom up. rounds : (n,). weights : (n, k), each row adds up
+    to 1.
+    """
+    ax = axis(ax)
+    some = thinned(len(rounds), 200)
+    ax.stackplot(
+        np.asarray(rounds)[some],
+        *np.asarray(weights)[some].T,
+        labels=labels,
+        colors=[VOTES[k % len(VOTES)] for k in range(len(labels))],
+        edgecolor="white",
+        linewidth=0.5,
+    )
+    ax.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+    ax.margins(x=0)
+    ax.legend(
+        frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=3
+    )
+    return tidy(ax, "round", "weight", "Weights of the members, from the bottom up as listed")
 
 
 def thinned(count: int, most: int = 120) -> Int:
@@ -495,7 +529,7 @@ def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -
     for i, name in enumerate(others):
         apart = (played.of(name) - played.of(floor)).cumsum(-1)[:, at]
         mean, colour = apart.mean(0), COLOURS[i % len(COLOURS)]
-        ax.plot(at + 1, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+        ax.plot(at + 1, mean, **line_look(i), label=name)
         if played.runs > 1:
             se = apart.std(0, ddof=1) / np.sqrt(played.runs)
             ax.fill_between(at + 1, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)

@@ -36,7 +36,7 @@ from pulse_pyro.study.workspace import (
     unchanged,
     write_stage,
 )
-from pulse_pyro.study.worlds import RivalWorld, StudyPolicies
+from pulse_pyro.study.worlds import RivalWorld, StudyPolicies, memory_left
 
 Result = TypeVar("Result")
 SHOWN = 100  # parameters listed in fit.json; the saved law has all
@@ -255,6 +255,7 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         calibration=work.calibration,
         stakes=study.stakes(),
         seed=study.seed,
+        memory=memory_left(work.fitted, work.parts[1]),
     )
     world = work.world or _rival_world(work)
     played = world.play(policies)
@@ -267,12 +268,13 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         "rounds": rounds,
         "outside_share": played.outside,
         "notes": played.notes,
+        "heuristic": dict(played.heuristic),
         "table": records(played.run.table),
     }
     sections = [
         Section("What was played", played.text),
         *([] if played.parts is None else radius_sections(played.parts, outside=played.outside)),
-        *policy_sections(played.run, played.agents),
+        *policy_sections(played.run, played.agents, heuristic=played.heuristic, votes=played.votes),
         *stage_sections("simulate", played.run),
     ]
     return StageOutput(played.run, work.fitted.id, summary, sections)
