@@ -50,7 +50,7 @@ OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("check", "--data"): ("csv",),
     ("completion", "shell"): SHELLS,
     ("taobao", "--raw"): ("folder",),
-} | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan")}
+} | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan", "design")}
 CODES = (
     "exit codes: 0 done; 1 done, but a verdict of diagnose or calibrate is fail (verbs diagnose, "
     "calibrate, report, run); 2 bad input, nothing half-written; 70 a fault of pulse-pyro, to be "
@@ -119,6 +119,13 @@ def _study_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     plan = verbs.add_parser("plan", help="how much history until imputation costs less than noise")
     plan.add_argument("study", type=Path, metavar="STUDY.toml")
     plan.add_argument("--out", type=Path, default=None, help="folder for plan.json and plan.svg")
+    design = verbs.add_parser("design", help="which policy should this trial run, by simulation")
+    design.add_argument("study", type=Path, metavar="STUDY.toml")
+    design.add_argument(
+        "--out", type=Path, default=None, help="folder for design.json and design.html"
+    )
+    design.add_argument("--runs", type=int, default=None, help="of each environment (64)")
+    design.add_argument("--workers", type=int, default=None, help="local processes (all cores)")
 
 
 def _reproduce_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -618,6 +625,24 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _design(arguments: argparse.Namespace) -> int:
+    from pulse_pyro.study.design import RUNS, design_study, write_design
+
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    start = clock.perf_counter()
+    runs = RUNS if arguments.runs is None else arguments.runs
+    design = design_study(arguments.study, runs=runs, workers=arguments.workers)
+    if arguments.json:
+        _print_json(design.to_json())
+    else:
+        print(f"{design}\n({clock.perf_counter() - start:.1f} s)")
+    if arguments.out is not None:
+        page = write_design(design, arguments.out, arguments.study)
+        print(f"written: {arguments.out / 'design.json'}, {page}", file=sys.stderr)
+    return 0
+
+
 def _stage(arguments: argparse.Namespace) -> int:
     """Make one stage of a study; what is printed as JSON is what it wrote."""
     from pulse_pyro.study.run import STUDY_VERBS
@@ -707,6 +732,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": _stage,
     "report": _report,
     "plan": _plan,
+    "design": _design,
     "reproduce": _reproduce,
     "real": _real,
     "export": _export,

@@ -32,11 +32,12 @@ KINDS = {
     "diagnostics": Kind("Diagnostics", "diagnostics.result"),
     "policy": Kind("Streaming", "policies.saved", ("law", "features", "advisor")),
     "run": Kind("Run", "envs.simulation"),
+    "design": Kind("Design", "study.design"),
 }
 
 
 def save(thing: object, path: str | Path) -> Path:
-    """Write a fitted law, Calibration, Diagnostics, Run or policy to the folder ``path``.
+    """Write a fitted law, Calibration, Diagnostics, Run, Design or policy to the folder ``path``.
 
     Returns the folder: ``manifest.json`` says what it is, ``arrays.npz`` holds its numbers. Both
     are written aside first and renamed into place, so a crash leaves no half-written folder; an
@@ -136,8 +137,8 @@ def _kind_of(thing: object) -> str:
             "back: load(path, law=law)."
         )
     raise BundleError(
-        f"save: a fitted law, a Calibration, Diagnostics, a Run or a policy such as PulseUCB was "
-        f"expected, but got {type(thing).__name__}"
+        f"save: a fitted law, a Calibration, Diagnostics, a Run, a Design or a policy such as "
+        f"PulseUCB was expected, but got {type(thing).__name__}"
         + ("; fit it first: law.fit(history, seed=0)." if hasattr(thing, "fit") else ".")
     )
 

@@ -75,6 +75,22 @@ class Recipe:
         fitted = law.fit(train, self.inference, seed=seed)
         return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
 
+    def bound(
+        self,
+        fitted: PosteriorLaw,
+        history: History,
+        held_out: History,
+        features: Features,
+        *,
+        seed: int,
+    ) -> Calibration:
+        """Bound the error of a law that was fitted on the units of ``history`` not held out."""
+        if self.mode == "all":
+            return calibrate_all(
+                fitted, history, features, level=self.level, seed=seed, band=self.method
+            )
+        return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
+
 
 def fit_law(law: UnfittedLaw, history: History, how: Inference | None, seed: int) -> PosteriorLaw:
     """Fit a law of a study, whose pages show its posterior draws."""

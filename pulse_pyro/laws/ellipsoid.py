@@ -62,6 +62,9 @@ class AboutW(Protocol):
     def __call__(self, source: Source, at: ArrayLike | None = None) -> Conditional:
         """Return the law of W at rows."""
 
+    def follow(self, unit: str | None = None) -> Follower:
+        """Start to follow a series online."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ellipsoid:
@@ -301,6 +304,11 @@ def sieve_squares(law: AboutW, sieve: Sieve, archive: History | None) -> LeastSq
         raise SettingError(
             f"{label}: the sieve looks back {sieve.memory} rows, but online only the "
             f"{law.summary.memory} rows are kept that the law looks at; use a shorter sieve."
+        )
+    if isinstance(sieve, Summary) and "rows" not in law.follow().state():
+        raise SettingError(
+            f"{label}: this law filters the past and keeps no rows of it for a summary; use a "
+            "function of its inputs as the sieve."
         )
     asked = law(archive)
     if not asked.exact:

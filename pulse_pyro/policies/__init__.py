@@ -6,6 +6,7 @@ _HOMES = {
     "linear": "State Decision init decide update",
     "horizon": "play_horizon",
     "pulse": "PulseUCB",
+    "committee": "Committee",
     "carried": "past_rewards",
     "balls": "RewardNoise reward_noise",
     "unsure_directions": "Directions directions augmented_bound",

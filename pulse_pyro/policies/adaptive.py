@@ -332,7 +332,11 @@ class Adapted:
             error[a] = self.theta_bound * np.linalg.norm(np.abs(slope.T) @ rest)
         return error
 
-    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+    def follow(self) -> Follower:
+        """Return a follower of a new unit."""
+        return self.law.follow()
+
+    def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Refuse: the true features teach nothing about the directions."""
         raise SettingError(
             "AdaptivePulseUCB: a revealed W teaches nothing along the law's directions; let it "

@@ -34,7 +34,7 @@ from pulse_pyro.data.history import Source
 from pulse_pyro.features import Features, slopes
 from pulse_pyro.laws.ellipsoid import Ellipsoid
 from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.policies.balls import RewardNoise, open_part
+from pulse_pyro.policies.balls import RewardNoise, open_part, with_memory_note
 from pulse_pyro.policies.guard import Ball, BiasMap
 
 PSI_RIDGE = 0.3  # lambda_psi (S / sigma)^2; chosen on exploration seeds
@@ -102,7 +102,11 @@ class Augmented:
                 known = mean, self.ellipsoid.psi(z)
             out[0, 0, a] = self.rows(own.now[None], *known, a)[0]
 
-    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+    def follow(self) -> Follower:
+        """Return a follower of a new unit."""
+        return self.law.follow()
+
+    def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return (Phi, 0): of a round whose W is known nothing is left to learn along psi."""
         plain: Float1 = self.features(s, w, action)[0]
         return np.concatenate([plain, np.zeros(len(self.names) - len(plain))])
@@ -168,4 +172,4 @@ def augmented_ball(
     for i, j in pairs:
         weights[j] += psi_ridge / lam * ellipsoid.chi[i] ** 2
     scored = Augmented(ellipsoid, law, bias, pairs, math.sqrt(lam / psi_ridge))
-    return scored, replace(plain, weights=weights), lam
+    return scored, with_memory_note(replace(plain, weights=weights), law), lam

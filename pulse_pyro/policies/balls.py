@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -279,6 +279,17 @@ def ellipsoid_rounds(
     coef = rows[None] if len(rows) == 1 else rows.reshape(*lead_of, *rows.shape[1:])[:, lead:]
     rounds = BallRounds(np.ascontiguousarray(coef), np.ascontiguousarray(psi))
     return np.ascontiguousarray(mean.reshape(*lead_of, -1)[:, lead:]), rounds
+
+
+def with_memory_note(ball: Ball, law: object) -> Ball:
+    """Call a ball heuristic where its law was fitted with memory: no ball is valid then.
+
+    What a law leaves of W is then said to persist, so that a round's noise is not fresh.
+    """
+    if getattr(law, "memory", None) is None:
+        return ball
+    also = f"{ball.heuristic}; " if ball.heuristic else ""
+    return replace(ball, heuristic=f"{also}what the law leaves of W was fitted with memory")
 
 
 def open_part(noise: RewardNoise, spread: Float3 | None) -> Float3 | None:

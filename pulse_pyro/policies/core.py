@@ -58,6 +58,14 @@ class CoreChoice(NamedTuple):
     about: RoundErrors
 
 
+class Belief(NamedTuple):
+    """What a learner believes: theta (d,), inverse (d, d), s^2 of a reward it cannot tell."""
+
+    theta: Float1
+    inverse: Float2
+    scale: float
+
+
 class Core(Protocol):
     """Chooses among scored arms and learns their rewards; nothing of it grows with time."""
 
@@ -68,6 +76,10 @@ class Core(Protocol):
     @property
     def state(self) -> State:
         """A copy of what has been learned so far."""
+
+    @property
+    def width(self) -> int:
+        """Number of features a round cannot be played without: all, or the first learner's."""
 
     @property
     def takes_errors(self) -> bool:
@@ -119,6 +131,11 @@ class BonusCore:
     def ridge(self) -> float:
         """Lambda."""
         return self.kept.ridge
+
+    @property
+    def width(self) -> int:
+        """All of them."""
+        return int(self.kept.b.shape[1])
 
     @property
     def state(self) -> State:

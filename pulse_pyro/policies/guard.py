@@ -285,6 +285,11 @@ def _lengths(spread: Float3) -> Float1:
     return out
 
 
+def no_fence(dim: int) -> Ball:
+    """Return a ball for where there is none: it is never asked."""
+    return Ball(1.0, 0.5, 0.0, None, np.zeros((0, dim)), np.zeros(0, np.int64))
+
+
 def no_errors(actions: int) -> BallRounds:
     """Return rounds of which the law's error is learned, or none is known."""
     return BallRounds(np.zeros((1, 1, actions, 0)), NO_PSI)
@@ -415,7 +420,7 @@ def play_guarded(
     )
     carry = carry_setup([each.carry for each in learners], arms)
     about = _about(series, truth, (runs, horizon))
-    fence = ball or Ball(1.0, 0.5, 0.0, None, np.zeros((0, dims[0])), np.zeros(0, np.int64))
+    fence = ball or no_fence(dims[0])
     rule, errors = fence.rule, rounds or no_errors(arms)
     if rule.directions.shape[1] != dims[0]:
         raise SettingError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pulse_pyro._core.arrays import Float, Float1, Float2, Float4
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw, Follower
 from pulse_pyro.features import Features
+from pulse_pyro.policies.core import Belief
 
 PROBES = 64  # contexts at which Phi is judged affine, once
 
@@ -36,11 +38,55 @@ class Scorer(Protocol):
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1 | None:
         """Fill x, (1, 1, K, d), NaN for other arms; return errors of its own, (K,), if any."""
 
-    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
-        """Return the d features of a full context s (1, s_dim), w (1, w_dim)."""
+    def follow(self) -> Follower:
+        """Return a follower of a new unit."""
+
+    def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
+        """Return the d features of a full context s (1, s_dim), w (1, w_dim); x : those scored."""
 
     def swap(self, law: FittedLaw) -> None:
         """Go on with another law."""
+
+
+class Carried(NamedTuple):
+    """What a decision keeps, so that its reward can tell of a unit's memory.
+
+    at : step of the unit. slope : (w, d) M_a. left : (w,) u^- in its features. mean : (w,) E[W] of
+    the law.
+    """
+
+    at: int
+    slope: Float2
+    left: Float1
+    mean: Float1
+
+
+@runtime_checkable
+class Tracking(Protocol):
+    """A scorer whose features follow earlier rewards of the unit."""
+
+    def kept(self, past: list[Follower], action: int) -> tuple[Carried, ...]:
+        """Return what a decision for an arm keeps, one for each memory."""
+
+    def tell(
+        self,
+        past: list[Follower],
+        kept: tuple[Carried, ...],
+        x: Float1,
+        action: int,
+        reward: float,
+        belief: Callable[[int], Belief],
+    ) -> None:
+        """Let a reward tell of its unit; belief : of a learner by its number, before it learned."""
+
+    def seen(self, past: list[Follower]) -> tuple[Carried, ...]:
+        """Return the newest step, of which no reward will come, for :meth:`reveal`."""
+
+    def reveal(self, past: list[Follower], kept: tuple[Carried, ...], w: Float1) -> bool:
+        """Let a W tell of its unit, (w_dim,); False where it came too late."""
+
+    def drop(self, past: list[Follower], kept: tuple[Carried, ...]) -> None:
+        """No reward of this decision will come."""
 
 
 class Imputed:
@@ -69,7 +115,11 @@ class Imputed:
             self.affine = affine and first.conditional.exact
         self._fill(past, arms, bool(self.affine), out)
 
-    def taught(self, s: Float2, w: Float2, action: int) -> Float1:
+    def follow(self) -> Follower:
+        """Return a follower of a new unit."""
+        return self.law.follow()
+
+    def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return Phi((s, w), action)."""
         row: Float1 = self.features(s, w, action)[0]
         return row

@@ -21,13 +21,40 @@ from pulse_pyro.policies.balls import (
     calibration_bias,
     complete_rows,
     reward_noise,
+    with_memory_note,
 )
+from pulse_pyro.policies.committee import Ballot, Committee, Joint
 from pulse_pyro.policies.core import Core
 from pulse_pyro.policies.guard import reward_spread
-from pulse_pyro.policies.imputed import Imputed
+from pulse_pyro.policies.imputed import Imputed, Scorer
+from pulse_pyro.policies.remembered import Remembered
 from pulse_pyro.policies.streaming import Streaming, bonus_core, one_of
 from pulse_pyro.policies.streaming_guard import Advisor, BandRounds, StreamingGuard
-from pulse_pyro.radius import Radius, constant
+from pulse_pyro.radius import CONSTANT, SAMPLED, Radius, constant
+
+
+def _told_noise(reward_sd: float | None) -> float:
+    if reward_sd is None:
+        raise SettingError(
+            "PulseUCB: the law has a memory, which rewards tell of: give reward_sd=, the sd of a "
+            "reward given the full context; or leave the memory out, replace(law, memory=None)."
+        )
+    return reward_sd
+
+
+def _free_core(
+    radius: Radius | None, ridge: float | None, scorer: Remembered, errors: OnlineErrors | None
+) -> StreamingGuard:
+    """Return the core of a policy with memory and no guard."""
+    if errors is not None or radius is None or radius.kind not in (CONSTANT, SAMPLED):
+        raise SettingError(
+            "PulseUCB: a law with memory is played with constant(...) or thompson(...) and without "
+            "errors=: no ball is valid there."
+        )
+    guess = max(radius.params[0], scorer.reward_sd)
+    dim, lam = len(scorer.names), 1.0 if ridge is None else ridge
+    arms = scorer.features.actions
+    return StreamingGuard(None, None, arms, dim, lam, radius, 1.0, guess=guess)
 
 
 class PulseUCB(Streaming):
@@ -40,7 +67,8 @@ class PulseUCB(Streaming):
 
     Parameters
     ----------
-    law : p^(W_t | S_1:t).
+    law : p^(W_t | S_1:t). With a ``memory``, what it leaves of W is tracked by each unit's own
+        rewards (``reward_sd`` is then needed with a radius too), and no guard is a guarantee.
     features : Phi; the arms are 0 .. features.actions - 1.
     radius : rule for sqrt(gamma_t), unguarded; its ``corrected`` form carries a guarantee, see
         there. ``robust(...)`` makes it robust PULSE-UCB, ``thompson(...)`` Thompson sampling.
@@ -51,7 +79,9 @@ class PulseUCB(Streaming):
         sigma : sub-Gaussian scale of a reward given S; both take W in.
     theta_bound : S >= ||theta*||. delta : the ball may miss theta* with this probability, plus that
         of the calibration.
-    advisor : ``constant(alpha)``, ``thompson(...)``, "greedy", "ball", or a function of mean (K,),
+    advisor : ``constant(alpha)``, ``thompson(...)``, "greedy", "ball", a ``Committee(...)`` that
+        has not played yet (its members vote with the guard's own learner, see ``ballot``), or a
+        function of mean (K,),
         width (K,) and allowed (K,), NaN where an arm is not, that returns an arm; by default
         ``constant(sigma)``. It may look at S_1:t and past rewards, not at W or anything else.
     slack : c >= 1; 1 is nearly the ball's own UCB, which explores far more than it must.
@@ -97,7 +127,7 @@ class PulseUCB(Streaming):
         sigma: float | None = None,
         theta_bound: float | None = None,
         delta: float = 0.05,
-        advisor: Advisor | None = None,
+        advisor: Advisor | Committee | None = None,
         slack: float = 3.0,
         ridge: float | None = None,
         size: int = 256,
@@ -114,7 +144,8 @@ class PulseUCB(Streaming):
         draws = whole(size, "PulseUCB: size", 2)
         if archive is not None and archive.fitted is not law:
             raise SettingError("PulseUCB: the growing archive was made with another law.")
-        scorer = Imputed(law, features, draws, seed)
+        plain = Imputed(law, features, draws, seed)
+        remembers = getattr(law, "memory", None) is not None
         guard = {
             "reward_sd": reward_sd,
             "reward_range": reward_range,
@@ -122,14 +153,20 @@ class PulseUCB(Streaming):
             "theta_bound": theta_bound,
             "advisor": advisor,
         }
+        if remembers and calibration is None:
+            guard["reward_sd"] = None  # of rewards that tell of the memory
         one_of(radius, calibration, guard, "PulseUCB", "calibration=calibrate(law, held_out, phi)")
+        if calibration is None and remembers:
+            scorer = Remembered(plain, _told_noise(reward_sd))
+            super().__init__(scorer, _free_core(radius, ridge, scorer, errors), archive)
+            return
         if calibration is None:
-            core: Core = bonus_core(radius, ridge, scorer, errors, "PulseUCB")
+            core: Core = bonus_core(radius, ridge, plain, errors, "PulseUCB")
             if errors is not None:
                 assert radius is not None
                 check_errors(errors, law, features, draws, archive is not None)
                 check_size_of_theta(errors, radius)
-            super().__init__(scorer, core, archive)
+            super().__init__(plain, core, archive)
             return
         if errors is not None:
             raise SettingError("PulseUCB: errors= is for a radius; a guard has its calibration's.")
@@ -148,15 +185,30 @@ class PulseUCB(Streaming):
             reward_noise(reward_sd, reward_range, sigma), theta_bound, "PulseUCB"
         )
         ball = band_ball(calibration, bias, noise, theta_bound=most, delta=delta, spread=spread)
+        ball = with_memory_note(ball, law)
         dim = len(features.names)
-        scorer.affine = True
+        plain.affine = True
+        scored: Scorer = Remembered(plain, noise.value) if remembers else plain
+        rules, others, votes = None, [], "tempered"
+        asked: Advisor = constant(ball.sigma)
+        if isinstance(advisor, Committee):
+            rules, members = advisor.hand_over("PulseUCB")
+            joint = Joint({"guard": scored} | members)
+            others, votes = [rules.shape(each) for each in joint.dims[1:]], rules.votes
+            scored, asked = joint, "committee"
+        elif advisor is not None:
+            asked = advisor
         core = StreamingGuard(
             ball,
             BandRounds(calibration, bias),
             features.actions,
             dim,
             ball.ridge(dim) if ridge is None else ridge,
-            constant(ball.sigma) if advisor is None else advisor,
+            asked,
             slack,
+            others=others,
+            votes=votes,
         )
-        super().__init__(scorer, core, archive)
+        super().__init__(scored, core, archive)
+        if rules is not None:
+            self.ballot = Ballot(self, rules)

@@ -16,9 +16,12 @@ from pulse_pyro.calibration.online import OnlineErrors
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors
-from pulse_pyro.policies.imputed import Scorer
+from pulse_pyro.policies.imputed import Carried, Scorer, Tracking
 from pulse_pyro.policies.linear import NO_MASK, TOO_LARGE, Decision, State, check_size
+from pulse_pyro.policies.streaming_guard import StreamingGuard
 from pulse_pyro.radius import Radius
+
+KEPT = 512  # learned decisions whose W may still be revealed
 
 # What callers hand to a streaming policy, checked, each refusal in a sentence.
 
@@ -27,7 +30,7 @@ class PendingDecision(NamedTuple):
     """A decision that waits for its reward, and the S_t it was made at, (s_dim,).
 
     about : the law's error its reward will be learned with. unit, row : where a growing archive
-    keeps that S_t; row -1 without one.
+    keeps that S_t; row -1 without one. carried : what its reward will tell of the unit's memory.
     """
 
     decision: Decision
@@ -35,6 +38,7 @@ class PendingDecision(NamedTuple):
     about: RoundErrors
     unit: str = ""
     row: int = -1
+    carried: tuple[Carried, ...] = ()
 
 
 def allowed_mask(allowed: ArrayLike, arms: int) -> Bool:
@@ -123,18 +127,18 @@ def labelled(values: Any, schema: Schema, what: str) -> Float:
     return row
 
 
-def full_row(w: ArrayLike, schema: Schema, key: int) -> Float2:
+def full_row(w: ArrayLike, schema: Schema, of: str) -> Float2:
     """Return the revealed W, (1, w_dim)."""
     names = schema.w_names
     try:
-        row = labelled(w, schema.revealed, f"learn: the W revealed for decision {key}")
+        row = labelled(w, schema.revealed, f"the W revealed for {of}")
     except DataError as cause:
-        raise DataError(f"{cause} Nothing was changed, and the decision stays open.") from cause
+        raise DataError(f"{cause} Nothing was changed.") from cause
     row = row.reshape(-1) if row.ndim < 2 else row
     if row.shape != (len(names),) or not np.isfinite(row).all():
         raise DataError(
-            f"learn: the W revealed for decision {key} must be {len(names)} finite numbers for "
-            f"{names}, but got {w!r}; nothing was changed, and the decision stays open."
+            f"the W revealed for {of} must be {len(names)} finite numbers for "
+            f"{names}, but got {w!r}; nothing was changed."
         )
     return row[None]
 
@@ -170,8 +174,9 @@ def refusal(names: tuple[str, ...], x: Float, arms: list[int], unit: str) -> Fea
 class Pasts:
     """What has been seen of every unit: one follower of its series, or one per arm."""
 
-    def __init__(self, law: FittedLaw, arms: int) -> None:
-        self.law, self.names, self.arms = law, law.schema.s_names, arms
+    def __init__(self, scorer: Scorer, arms: int) -> None:
+        self.law, self.follow, self.arms = scorer.law, scorer.follow, arms
+        self.names = self.law.schema.s_names
         self.units: dict[str, list[Follower]] = {}
 
     def push(self, seen: ArrayLike, unit: str) -> list[Follower]:
@@ -184,7 +189,7 @@ class Pasts:
         rows = s[None] if s.ndim == 1 else s
         past = self.units.get(unit)
         if past is None:
-            past = [self.law.follow() for _ in rows]
+            past = [self.follow() for _ in rows]
         if len(past) != len(rows):
             raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
         for one, row in zip(past, rows, strict=True):
@@ -246,14 +251,20 @@ class Streaming:
 
     def __init__(self, scorer: Scorer, core: Core, archive: GrowingArchive | None = None) -> None:
         self.scorer, self.core, self.archive = scorer, core, archive
+        self._tracks = scorer if isinstance(scorer, Tracking) else None
         arms = scorer.features.actions
         if archive is not None:
             archive.claim()
-        self._pasts = Pasts(scorer.law, arms)
+        self._pasts = Pasts(scorer, arms)
+        self._learned: dict[int, PendingDecision] = {}  # the newest, whose W may still be revealed
         self._open: dict[int, PendingDecision] = {}
         self._issued = 0
         self._arms = list(range(arms))
-        self._x = np.empty((1, 1, arms, len(scorer.names)))
+        self.resize()
+
+    def resize(self) -> None:
+        """Make room for as many features as are scored now."""
+        self._x = np.empty((1, 1, len(self._arms), len(self.scorer.names)))
 
     @property
     def law(self) -> FittedLaw:
@@ -278,7 +289,7 @@ class Streaming:
     def __repr__(self) -> str:
         state = self.state
         theta = ", ".join(
-            f"{n} {v:.3g}" for n, v in zip(self.scorer.names, state.theta, strict=True)
+            f"{n} {v:.3g}" for n, v in zip(self.scorer.names, state.theta, strict=False)
         )
         return (
             f"{type(self).__name__}: {int(state.rounds)} rewards learned, {len(self._open)} "
@@ -323,7 +334,7 @@ class Streaming:
         x = self._x
         self.core.draw()  # even if the round is refused
         own = self.scorer.fill(past, arms, x)
-        if not np.isfinite(x[0, 0, arms]).all():
+        if not np.isfinite(x[0, 0, arms, : self.core.width]).all():
             raise refusal(self.scorer.names, x, arms, unit)
         about = self.core.about(past, own if given is None else given)
         if about is not None:
@@ -336,8 +347,9 @@ class Streaming:
         if choice is None:
             raise refusal(self.scorer.names, x, arms, unit)
         scored = x[0, 0, choice.action].copy()
-        if not scored.dot(scored) <= TOO_LARGE**2 * self.core.ridge:
-            check_size(scored, self.core.ridge, "act")
+        first = scored[: self.core.width]
+        if not first.dot(first) <= TOO_LARGE**2 * self.core.ridge:
+            check_size(first, self.core.ridge, "act")
         scored.flags.writeable = False  # what is learned from is what was scored
         decision = Decision(
             action=choice.action,
@@ -352,14 +364,47 @@ class Streaming:
             cost=choice.cost,
         )
         now = past[0] if len(past) == 1 else past[choice.action]
-        kept = PendingDecision(decision, now.now.copy(), choice.about, str(unit), row)
+        carried = () if self._tracks is None else self._tracks.kept(past, choice.action)
+        kept = PendingDecision(decision, now.now.copy(), choice.about, str(unit), row, carried)
         self._open[self._issued] = kept
         self._issued += 1
         return decision
 
-    def observe(self, s: ArrayLike, *, unit: str = "") -> None:
-        """Take in S_t without deciding: to warm up a unit's past, or when no decision is due."""
-        self._take_in(s, str(unit))
+    def observe(self, s: ArrayLike, *, unit: str = "", w: ArrayLike | None = None) -> None:
+        """Take in S_t without deciding: to warm up a unit's past, or when no decision is due.
+
+        w : (w_dim,) the missing part, where it is seen at this step: it tells of the unit's memory,
+        and a growing archive takes it in.
+        """
+        row = None if w is None else full_row(w, self.law.schema, "this step")
+        past, place = self._take_in(s, str(unit))
+        if row is None:
+            return
+        if self._tracks is not None:
+            self._tracks.reveal(past, self._tracks.seen(past), row[0])
+        if self.archive is not None:
+            self.archive.reveal(str(unit), place, row[0])
+
+    def reveal(self, decision: Decision | int, w: ArrayLike) -> None:
+        """Take in the W of an earlier round, which came to be known later.
+
+        w : (w_dim,). It tells of the unit's memory at its own time, if the law has one, and joins a
+        growing archive. What was or will be learned from the reward stays as it is: W handed to
+        ``learn`` together with the reward teaches the true features as well. Of decisions that
+        were learned the newest 512 are remembered; earlier ones, and those forgotten, are refused.
+        """
+        key = decision.id if isinstance(decision, Decision) else decision
+        found = self._open.get(int(key)) or self._learned.get(int(key))
+        if found is None:
+            raise RewardError(
+                f"reveal: decision {key} is neither open nor among the {KEPT} learned last; "
+                "nothing was changed."
+            )
+        row = full_row(w, self.law.schema, f"decision {key}")
+        if self._tracks is not None:
+            self._tracks.reveal(self._pasts.units[found.unit], found.carried, row[0])
+        if self.archive is not None:
+            self.archive.reveal(found.unit, found.row, row[0])
 
     def learn(self, decision: Decision | int, reward: float, *, w: ArrayLike | None = None) -> None:
         """Learn the reward of an open decision (or its id), using the features it was scored with.
@@ -375,18 +420,30 @@ class Streaming:
         value = finite_reward(reward, key)
         x, about = found.decision.x, found.about
         if w is not None:
-            row = full_row(w, self.law.schema, key)
-            x = self.scorer.taught(found.s[None], row, int(found.decision.action))
+            row = full_row(w, self.law.schema, f"decision {key}")
+            x = self.scorer.taught(found.s[None], row, int(found.decision.action), x)
             about = about.none
-            if not np.isfinite(x).all():
+            if not np.isfinite(x[: self.core.width]).all():
                 raise FeatureError(
                     f"learn: the features of decision {key} are not finite at s={found.s}, "
                     f"w={row[0]}: {x}; nothing was changed, and the decision stays open."
                 )
-            check_size(x, self.core.ridge, "learn")
+            check_size(x[: self.core.width], self.core.ridge, "learn")
             x.flags.writeable = False
+        if self._tracks is not None:
+            past, action = self._pasts.units[found.unit], int(found.decision.action)
+            if w is not None:
+                self._tracks.reveal(past, found.carried, row[0])
+            assert isinstance(self.core, StreamingGuard)  # those that track play on it
+            self._tracks.tell(
+                past, found.carried, found.decision.x, action, value, self.core.belief
+            )
         self.core.learn(x, value, about)
         del self._open[key]
+        if found.carried or self.archive is not None:
+            self._learned[key] = found
+            if len(self._learned) > KEPT:
+                del self._learned[next(iter(self._learned))]
         if self.archive is not None and w is not None:
             self.archive.reveal(found.unit, found.row, row[0])
         if self.archive is not None and self.archive.due:
@@ -410,7 +467,9 @@ class Streaming:
             key = decision.id if isinstance(decision, Decision) else int(decision)
             if not 0 <= key < self._issued:
                 raise RewardError(f"forget: decision {key} was never issued by this policy.")
-            self._open.pop(key, None)
+            dropped = self._open.pop(key, None)
+            if dropped is not None and self._tracks is not None:
+                self._tracks.drop(self._pasts.units[dropped.unit], dropped.carried)
 
     def _take_in(self, s: ArrayLike, unit: str) -> tuple[list[Follower], int]:
         if self.archive is None:

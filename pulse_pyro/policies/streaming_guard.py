@@ -1,15 +1,20 @@
-"""The guard of a policy that plays one decision at a time; see ``guard`` for the rule."""
+"""The guard of a policy that plays one decision at a time; see ``guard`` for the rule.
+
+The same core plays without a ball, where an advisor's arm is always played, and with several
+learners, who then form a committee: see ``committee``.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float1, Float3, Float4
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Follower
@@ -17,13 +22,15 @@ from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.online import check_refit, missing_error, single_part
 from pulse_pyro.policies.ball import BallRounds, BallSums
 from pulse_pyro.policies.carried import carry_setup, carry_state
-from pulse_pyro.policies.core import NO_PSI, CoreChoice, RoundErrors
+from pulse_pyro.policies.core import NO_PSI, Belief, CoreChoice, RoundErrors
 from pulse_pyro.policies.guard import (
     ALONE,
     NO_NOISE,
+    VOTES,
     Ball,
     BiasMap,
     member_output,
+    no_fence,
 )
 from pulse_pyro.policies.guard import NO_PSI as NO_ROUNDS
 from pulse_pyro.policies.kernels import scores
@@ -31,12 +38,17 @@ from pulse_pyro.policies.linear import NO_MASK, State
 from pulse_pyro.policies.members import (
     DRAWN,
     DRIFT,
+    EVIDENCE,
     GIVEN,
     INDEX,
+    LED,
     LOGDET,
     ROUNDS,
+    SCALE,
+    SHAPE,
     UCB,
     UNUSABLE,
+    VOTE,
     first_state,
     member_setup,
     play_members,
@@ -51,6 +63,7 @@ WHO = (
     ("guard", "the advisor's arm may cost more than the guard allows"),
     ("guard", "the advisor proposed no arm that is allowed"),
 )
+UNFENCED = "it was proposed, and nothing fences it in"
 
 
 class ErrorSource(Protocol):
@@ -87,18 +100,62 @@ class BandRounds:
         check_refit(self.calibration)
 
 
+class LearnerShape(NamedTuple):
+    """A further learner of a committee: number of features, lambda, alpha of its index."""
+
+    dim: int
+    ridge: float
+    alpha: float
+
+
+class WeightHistory:
+    """Weights of learners over decisions, thinned out: at most 512 points, whatever the time."""
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self.stride, self.rounds, self.weights = 1, list[int](), list[Float1]()
+
+    def note(self, decision: int, weights: Float1) -> None:
+        """Keep the weights (k,) of a decision if its turn has come."""
+        if decision % self.stride:
+            return
+        self.rounds.append(decision)
+        self.weights.append(weights)
+        if len(self.rounds) > self.MOST:
+            self.stride *= 2
+            keep = [i for i, r in enumerate(self.rounds) if r % self.stride == 0]
+            self.rounds = [self.rounds[i] for i in keep]
+            self.weights = [self.weights[i] for i in keep]
+
+    def drop(self, k: int) -> None:
+        """Forget a learner."""
+        self.weights = [np.delete(w, k) if len(w) > k else w for w in self.weights]
+
+    def arrays(self, members: int) -> tuple[Int, Float2]:
+        """Return decisions (n,) and weights (n, members), 0 for those who had not joined."""
+        out = np.zeros((len(self.rounds), members))
+        for row, w in zip(out, self.weights, strict=True):
+            row[: len(w)] = w
+        return np.array(self.rounds, np.int64), out
+
+
 class StreamingGuard:
     """Lets an advisor play as long as its arm cannot be shown to be worse than the ball is wide.
 
     Parameters
     ----------
-    ball : whose first ``dim`` entries of theta are those of the scored features.
+    ball : whose first ``dim`` entries of theta are those of the scored features. None: no fence,
+        and nothing is promised.
     source : the law's error at each round; None where it is learned.
     actions, dim, ridge : K, number of scored features, lambda fixed beforehand.
     advisor : ``constant(alpha)``, ``thompson(scale)``, "greedy", "ball" (the arm of largest
         m + r w), or a function of theta_hat' x (K,), the widths (K,) and which arms are allowed
         (K,), that returns an arm. It may use S_1:t, past rewards and coins of its own, no more.
     slack : c >= 1.
+    others : further learners, whose features stand behind the first one's; the advisor is then
+        "committee". guess : sd of a reward a priori, for their evidence; the ball's sigma if None.
+    votes : how a committee weighs its members.
 
     Every round costs at most 2 c r w of the arm played, on the ball. NOT covered: see ``guard``.
     """
@@ -107,37 +164,52 @@ class StreamingGuard:
 
     def __init__(
         self,
-        ball: Ball,
+        ball: Ball | None,
         source: ErrorSource | None,
         actions: int,
         dim: int,
         ridge: float,
         advisor: Advisor,
         slack: float,
+        *,
+        others: Sequence[LearnerShape] = (),
+        guess: float | None = None,
+        votes: str = "tempered",
     ) -> None:
         if not (isinstance(slack, int | float) and slack >= 1.0):
             raise SettingError(f"guard: slack must be at least 1, but got {slack!r}; 3 is usual.")
         self.ball, self.source, self.advisor, self.slack = ball, source, advisor, float(slack)
-        self.rule = ball.rule
+        self.rule = (ball or no_fence(dim)).rule
         if self.rule.directions.shape[1] != dim:
             raise SettingError(
                 f"guard: the ball was made for {self.rule.directions.shape[1]} features, but {dim} "
                 "are scored."
             )
-        kind, alpha = _kind(advisor, ball.sigma)
+        prior = guess if guess is not None else 1.0 if ball is None else ball.sigma
+        kind, alpha = _kind(advisor, prior)
         self.setup = member_setup(
-            [dim], [ridge], [alpha], [ball.sigma], advisor=kind, slack=self.slack
+            [dim, *(each.dim for each in others)],
+            [ridge, *(each.ridge for each in others)],
+            [alpha, *(each.alpha for each in others)],
+            [prior] * (1 + len(others)),
+            advisor=kind,
+            slack=0.0 if ball is None else self.slack,
+            rule=VOTES[votes],
         )
+        # an update has one arm, and who would have proposed it does not matter
+        self._setup_of_one = self.setup._replace(advisor=VOTE, slack=0.0)
         self.kept = first_state(self.setup, 1)
         count = len(self.rule.directions)
         self.sums = BallSums(np.zeros((1, count, 2)), np.zeros((1, count, dim, 0)))
         self.counts = np.zeros(3, np.int64)  # decisions advised, overruled, unusable
         self.noise = stream(advisor.seed if isinstance(advisor, Radius) else 0, "thompson")
         self._drawn = NO_NOISE
+        self._weights = np.full(1 + len(others), 1.0 / (1 + len(others)))
+        self.history = WeightHistory()
         self._unknown = np.full((1, 1, actions), np.nan)
         self._given = np.full((1, 1), -1, np.int64)
-        self._output = member_output((1, 1), 1)
-        self._carry = carry_setup([None], actions)
+        self._output = member_output((1, 1), 1 + len(others))
+        self._carry = carry_setup([None] * (1 + len(others)), actions)
         self._carried = carry_state(self._carry, 1, 1)
 
     @property
@@ -148,20 +220,80 @@ class StreamingGuard:
     @property
     def state(self) -> State:
         """A copy of what has been learned so far; it has no sums of e, but those of the ball."""
-        kept, sums = self.kept, self.kept.sums[0, 0]
+        kept, sums, d = self.kept, self.kept.sums[0, 0], int(self.setup.dims[0])
         return State(
-            precision=kept.precision[0, 0].copy(),
-            inverse=kept.inverse[0, 0].copy(),
-            b=kept.b[0, 0].copy(),
-            theta=kept.theta[0, 0].copy(),
+            precision=kept.precision[0, 0, :d, :d].copy(),
+            inverse=kept.inverse[0, 0, :d, :d].copy(),
+            b=kept.b[0, 0, :d].copy(),
+            theta=kept.theta[0, 0, :d].copy(),
             sums=np.array([sums[ROUNDS], sums[LOGDET], np.nan, np.nan, sums[DRIFT]]),
             ridge=self.ridge,
         )
 
+    def belief(self, k: int) -> Belief:
+        """Return what learner k believes now; its arrays are the core's own."""
+        d, sums = int(self.setup.dims[k]), self.kept.sums[0, k]
+        scale = float(sums[SCALE] / (SHAPE + 0.5 * sums[ROUNDS]))
+        return Belief(self.kept.theta[0, k, :d], self.kept.inverse[0, k, :d, :d], scale)
+
+    @property
+    def past_weights(self) -> tuple[Int, Float2]:
+        """Decisions (n,) and the learners' weights there, (n, k); 0 before one had joined."""
+        return self.history.arrays(len(self._weights))
+
+    def seat(self, shape: LearnerShape) -> None:
+        """Let a learner join, with the evidence of the committee so far."""
+        sums, setup = self.kept.sums[0], self.setup
+        self._resize(np.arange(len(setup.dims)), [shape], float(self._weights @ sums[:, EVIDENCE]))
+
+    def unseat(self, k: int) -> None:
+        """Let learner k go; not the first."""
+        self._resize(np.delete(np.arange(len(self.setup.dims)), k), [], 0.0)
+        self.history.drop(k)
+
+    def _resize(self, stay: Int, join: list[LearnerShape], evidence: float) -> None:
+        """Go on with some of the learners, and new ones behind them."""
+        old, kept = self.setup, self.kept
+        self.setup = member_setup(
+            [*old.dims[stay].tolist(), *(each.dim for each in join)],
+            [*old.ridge[stay].tolist(), *(each.ridge for each in join)],
+            [*old.alpha[stay].tolist(), *(each.alpha for each in join)],
+            [*old.guess[stay].tolist(), *(float(old.guess[0]) for _ in join)],
+            advisor=old.advisor,
+            slack=old.slack,
+            rule=old.rule,
+        )
+        self._setup_of_one = self.setup._replace(advisor=VOTE, slack=0.0)
+        self.kept = first_state(self.setup, 1)
+        for new, k in enumerate(stay):
+            d = int(old.dims[k])
+            for name in ("precision", "inverse"):
+                getattr(self.kept, name)[0, new, :d, :d] = getattr(kept, name)[0, k, :d, :d]
+            for name in ("b", "theta"):
+                getattr(self.kept, name)[0, new, :d] = getattr(kept, name)[0, k, :d]
+            self.kept.sums[0, new] = kept.sums[0, k]
+        self.kept.sums[0, len(stay) :, EVIDENCE] = evidence
+        members, arms = len(self.setup.dims), self._unknown.shape[2]
+        self._weights = np.concatenate([self._weights[stay], np.zeros(len(join))])
+        self._output = member_output((1, 1), members)
+        self._carry = carry_setup([None] * members, arms)
+        self._carried = carry_state(self._carry, 1, 1)
+
+    @property
+    def weights(self) -> Float1:
+        """Weights of the learners' votes in the newest decision, (k,)."""
+        return self._weights.copy()
+
+    @property
+    def width(self) -> int:
+        """Features of the first learner; of a committee without a ball any learner's will do."""
+        alone = self.ball is None and self.setup.advisor == VOTE
+        return 0 if alone else int(self.setup.dims[0])
+
     def draw(self) -> None:
         """Draw the noise of an advisor that samples."""
         if self.setup.advisor == DRAWN:
-            self._drawn = self.noise.standard_normal((1, 1, self.kept.b.shape[2]))
+            self._drawn = self.noise.standard_normal((1, 1, int(self.setup.dims[0])))
 
     def about(self, past: list[Follower], given: Float1 | None) -> RoundErrors:
         """Return the law's error now; nothing where it is learned."""
@@ -174,18 +306,26 @@ class StreamingGuard:
         assert about is not None
         out = self._output
         mean, width = np.empty((1, x.shape[2])), np.empty((1, x.shape[2]))
-        scores(x, self.kept.inverse[0], self.kept.theta[0], mean, width)
+        d = int(self.setup.dims[0])
+        own = x if d == x.shape[3] else np.ascontiguousarray(x[..., :d])
+        inverse, theta = self.kept.inverse[0, :1, :d, :d], self.kept.theta[0, :1, :d]
+        if d < self.kept.theta.shape[2]:
+            inverse, theta = inverse.copy(), theta.copy()
+        scores(own, inverse, theta, mean, width)
         allowed = np.ones(x.shape[2], np.bool_) if not mask.size else mask[0, 0]
         mean[0, ~allowed] = width[0, ~allowed] = np.nan
         if self.setup.advisor == GIVEN:
             self._given[0, 0] = self._asked(mean[0], width[0], allowed)
         self._play(x, self._unknown, mask, self._drawn, about)
         action = int(out.action[0, 0])
+        self._weights = out.weights[0, 0].copy()
         if action < 0:
             return None
         chosen = int(out.chosen[0, 0])
         self.counts[chosen] += 1
-        by, why = WHO[chosen]
+        if len(self._weights) > 1:
+            self.history.note(int(self.counts.sum()), self._weights)
+        by, why = WHO[chosen] if self.ball is not None else (self._by, UNFENCED)
         return CoreChoice(
             action=action,
             mean=mean[0],
@@ -194,14 +334,15 @@ class StreamingGuard:
             error=self._bound(about, action),
             by=by,
             why=why,
-            cost=float(out.cost[0, 0]),
+            cost=float(out.cost[0, 0]) if self.ball is not None else math.nan,
             about=about.of(action),
         )
 
     def learn(self, x: Float1, reward: float, about: RoundErrors) -> None:
         """Learn the reward of an arm whose features were x (d,)."""
-        rewards = np.full((1, 1, 1), reward)
+        rewards, led = np.full((1, 1, 1), reward), self.kept.sums[0, :, LED].copy()
         self._play(x.reshape(1, 1, 1, -1), rewards, NO_MASK, NO_NOISE, about, alone=True)
+        self.kept.sums[0, :, LED] = led  # a round is led when it is decided, not when it is learned
 
     def check_swap(self) -> None:
         """Ask the source of errors."""
@@ -216,6 +357,8 @@ class StreamingGuard:
 
     def _bound(self, about: RoundErrors, action: int) -> float:
         """Return e of an arm: what the law's error can move its mean by, whatever theta is."""
+        if self.ball is None:
+            return 0.0
         most = self.ball.theta_bound * self.rule.norms
         return float(np.abs(about.coef[action]) @ most)
 
@@ -236,12 +379,12 @@ class StreamingGuard:
             mask,
             self._given,
             noise,
-            self.setup._replace(advisor=UCB) if alone else self.setup,
+            self._setup_of_one if alone else self.setup,
             self.kept,
             self.rule,
             BallRounds(about.coef[None, None], psi),
             self.sums,
-            0.0 if alone else -1.0,
+            0.0 if alone or self.ball is None else -1.0,
             self._carry,
             self._carried,
             ALONE,
@@ -265,9 +408,17 @@ class StreamingGuard:
             return -1
         return found if 0 <= found < len(mean) else -1
 
+    @property
+    def _by(self) -> str:
+        return "committee" if self.setup.advisor == VOTE else "advisor"
+
     def __repr__(self) -> str:
         ball, total = self.ball, int(self.counts.sum())
-        who = self.advisor if isinstance(self.advisor, Radius | str) else "a function"
+        who = self.advisor
+        if not isinstance(who, Radius | str):
+            who = getattr(who, "__name__", type(who).__name__)
+        if ball is None:
+            return f"{who} without a guard: measured, not guaranteed"
         unusable = int(self.counts[UNUSABLE])
         head = (
             f"guard around {who}, slack {self.slack:g}: {self.share_overruled:.1%} of {total} "
@@ -277,9 +428,10 @@ class StreamingGuard:
         if ball.heuristic:
             fence = f"heuristic: {ball.heuristic}; it plays like its advisor and promises nothing"
         else:
+            also = " and the law's error at two arms" if len(ball.directions) else ""
             fence = (
-                f"guarantee: a round costs at most 2 c r w, against the best policy on S, with "
-                f"probability >= {max(ball.probability, 0.0):.4g}"
+                f"guarantee: a round costs at most 2 c r w{also}, against the best policy on S, "
+                f"with probability >= {max(ball.probability, 0.0):.4g}"
             )
         return f"{head}\n  {fence}\n  conditional on: {rests}"
 
@@ -294,6 +446,8 @@ def _kind(advisor: Advisor, sigma: float) -> tuple[int, float]:
         return INDEX, 0.0
     if advisor == "ball":
         return UCB, sigma
+    if advisor == "committee":
+        return VOTE, sigma
     if callable(advisor):
         return GIVEN, sigma
     raise SettingError(f"guard: an advisor is {ADVISORS}, but got {advisor!r}.")

@@ -8,9 +8,11 @@ from pulse_pyro._core.namespace import lazy_names
 PLOTS = {
     "band_plot": "pulse_pyro.report.plots:band_plot",
     "budget_plot": "pulse_pyro.report.plots:budget_plot",
+    "committee_weights": "pulse_pyro.report.plots:committee_weights",
     "decay_plot": "pulse_pyro.report.plots:decay_plot",
     "domain_plot": "pulse_pyro.report.plots:domain_plot",
     "four_panels": "pulse_pyro.report.plots:four_panels",
+    "ratio_table": "pulse_pyro.report.plots:ratio_table",
     "rank_histogram": "pulse_pyro.report.plots:rank_histogram",
     "regret_curves": "pulse_pyro.report.plots:regret_curves",
     "utility_dots": "pulse_pyro.report.plots:utility_dots",
@@ -29,7 +31,7 @@ _HOMES = {
     "law": "data_sections law_sections diagnostics_sections",
     "calibration": "calibration_sections calibration_verdict beyond_domain in_domain "
     "write_calibration_report",
-    "policy": "policy_sections radius_parts radius_sections",
+    "policy": "Votes policy_sections radius_parts radius_sections",
     "provenance": "provenance_sections",
 }
 __getattr__, __dir__, _names = lazy_names(__name__, _HOMES)

@@ -361,6 +361,7 @@ GLOSSARY = (
         r"standard errors?",
     ),
     _entry("refused", "rounds a policy could not score, because an input was not seen", "refused"),
+    _entry("overruled", "share of rounds in which a guard did not follow its advisor", "overruled"),
     _entry("law_id", "fingerprint of the fitted law: another fit has another one"),
     _entry("SHA-256", "fingerprint of a file: one changed byte changes it"),
     _entry(

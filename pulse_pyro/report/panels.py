@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Int
-from pulse_pyro.report.plots import COLOURS, STYLES, axis, band_plot, budget_plot, thinned, tidy
+from pulse_pyro._core.arrays import Float1, Float2, Int
+from pulse_pyro.report.plots import (
+    COLOURS,
+    STYLES,
+    axis,
+    band_plot,
+    budget_plot,
+    committee_weights,
+    line_look,
+    thinned,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -195,11 +205,9 @@ def regret_panels(run: Run) -> Axes:
         for i, name in enumerate(run.names):
             mean = values[i].mean(0)
             some = thinned(len(mean))
-            colour = COLOURS[i % len(COLOURS)]
-            ax.plot(
-                some + 1, mean[some], color=colour, linestyle=STYLES[i % len(STYLES)], label=name
-            )
+            ax.plot(some + 1, mean[some], **line_look(i), label=name)
             if runs > 1:
+                colour = COLOURS[i % len(COLOURS)]
                 se = values[i].std(0, ddof=1)[some] / np.sqrt(runs)
                 ax.fill_between(
                     some + 1, mean[some] - se, mean[some] + se, color=colour, alpha=0.2, linewidth=0
@@ -220,13 +228,7 @@ def learning_curves(run: Run) -> Axes:
     means = np.add.reduceat(each, edges[:-1], axis=1) / np.diff(edges)
     for i, name in enumerate(run.names):
         if name != "cond_oracle":  # zero by definition
-            ax.plot(
-                at,
-                means[i],
-                label=name,
-                color=COLOURS[i % len(COLOURS)],
-                linestyle=STYLES[i % len(STYLES)],
-            )
+            ax.plot(at, means[i], label=name, **line_look(i))
     top = float(means.max())
     ax.set_xscale("log")
     if top > 0:
@@ -268,6 +270,14 @@ def actions_over_time(run: Run) -> Axes:
     if count <= 8:
         legend_below(axes[-1:], 4)
     return axes[0]
+
+
+def votes_over_time(labels: tuple[str, ...], weights: Float2) -> Axes:
+    """Draw the weights (time, k) of a committee's members, from the first round on."""
+    ax = axis(None, WIDTH, 3.8)
+    committee_weights(labels, np.arange(1.0, len(weights) + 1), weights, ax)
+    legend_below([ax], 2)  # names are long
+    return ax
 
 
 def _squeeze(ax: Axes, ends: Float1) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+    from pandas import DataFrame
 
     from pulse_pyro.base import FittedLaw
     from pulse_pyro.calibration.calibration import Calibration
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart by colour-blind readers; line styles repeat the message
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# areas side by side: dark and light take turns
+VOTES = (COLOURS[0], COLOURS[5], COLOURS[2], COLOURS[4], COLOURS[1], COLOURS[3], "#999999")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), "-")
+
+
+def line_look(place: int) -> dict[str, Any]:
+    """Return colour and style of the curve in this place; the first 42 all differ."""
+    turn, at = divmod(place, len(COLOURS))
+    return {"color": COLOURS[at], "linestyle": STYLES[(at + turn) % len(set(STYLES))]}
 
 
 def axis(ax: Axes | None, width: float = 6.4, height: float = 3.8) -> Axes:
@@ -61,9 +71,9 @@ def regret_curves(run: Run, ax: Axes | None = None, names: Sequence[str] | None 
     steps, (_, runs, _) = np.arange(1, run.regret.shape[-1] + 1), run.regret.shape
     for name in shown:
         mean, i = run.of(name).mean(0), listed.index(name)
-        colour = COLOURS[i % len(COLOURS)]
-        ax.plot(steps, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+        ax.plot(steps, mean, **line_look(i), label=name)
         if runs > 1:
+            colour = COLOURS[i % len(COLOURS)]
             se = run.of(name).std(0, ddof=1) / np.sqrt(runs)
             ax.fill_between(steps, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
     top = np.sort([run.of(name)[:, -1].mean() for name in shown])
@@ -185,6 +195,32 @@ def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:
     )
     ax.margins(x=0)
     return tidy(ax, "round", "sqrt(gamma_t)", "Confidence radius and what it is made of")
+
+
+def committee_weights(
+    labels: tuple[str, ...], rounds: Float1, weights: Float2, ax: Axes | None = None
+) -> Axes:
+    """Draw what each member's vote counts, over rounds.
+
+    labels : k members, drawn from the bottom up. rounds : (n,). weights : (n, k), each row adds up
+    to 1.
+    """
+    ax = axis(ax)
+    some = thinned(len(rounds), 200)
+    ax.stackplot(
+        np.asarray(rounds)[some],
+        *np.asarray(weights)[some].T,
+        labels=labels,
+        colors=[VOTES[k % len(VOTES)] for k in range(len(labels))],
+        edgecolor="white",
+        linewidth=0.5,
+    )
+    ax.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+    ax.margins(x=0)
+    ax.legend(
+        frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=3
+    )
+    return tidy(ax, "round", "weight", "Weights of the members, from the bottom up as listed")
 
 
 def thinned(count: int, most: int = 120) -> Int:
@@ -493,7 +529,7 @@ def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -
     for i, name in enumerate(others):
         apart = (played.of(name) - played.of(floor)).cumsum(-1)[:, at]
         mean, colour = apart.mean(0), COLOURS[i % len(COLOURS)]
-        ax.plot(at + 1, mean, color=colour, linestyle=STYLES[i % len(STYLES)], label=name)
+        ax.plot(at + 1, mean, **line_look(i), label=name)
         if played.runs > 1:
             se = apart.std(0, ddof=1) / np.sqrt(played.runs)
             ax.fill_between(at + 1, mean - se, mean + se, color=colour, alpha=0.2, linewidth=0)
@@ -505,3 +541,56 @@ def gain_curves(played: Replayed, floor: str = "oful", ax: Axes | None = None) -
 def _colour(agent: str) -> str:
     """PULSE agents stand out from those that leave W out, and from the one that sees it."""
     return COLOURS[0] if agent.startswith("pulse") else "#000000" if "full" in agent else COLOURS[1]
+
+
+# Figures of a design: who loses how much where.
+
+
+MOST_RATIO = 10.0  # from here on all shades are the same
+
+
+def ratio_table(ratios: DataFrame, best: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw regret beside the best of each environment, (candidate, environment), as shaded figures.
+
+    The first line is the worst of each column. best : the candidate to be marked. A dash: it did
+    not play there.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    values = ratios.to_numpy(np.float64).T
+    known = np.isfinite(values)
+    worst = np.where(known, values, -np.inf).max(0)
+    shown = np.vstack([np.where(np.isfinite(worst), worst, np.nan), values])
+    rows, columns = shown.shape
+    ax = axis(ax, 2.9 + 0.52 * columns, 1.7 + 0.3 * rows)
+    shades = LinearSegmentedColormap.from_list("regret", ["#ffffff", COLOURS[4], COLOURS[1]])
+    depth = np.log(np.clip(shown, 1.0, MOST_RATIO)) / np.log(MOST_RATIO)
+    ax.pcolormesh(np.ma.masked_invalid(depth), cmap=shades, vmin=0, vmax=1, edgecolors="w")
+    for i, j in np.ndindex(rows, columns):
+        text = "–" if np.isnan(shown[i, j]) else f"{shown[i, j]:.1f}"
+        weight = "bold" if i == 0 else "normal"
+        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
+    ax.set_yticks(np.arange(rows) + 0.5, ["worst of all", *map(str, ratios.columns)], fontsize=9)
+    names = [str(name) for name in ratios.index]
+    ax.xaxis.tick_top()
+    ax.set_xticks(np.arange(columns) + 0.5, names, rotation=40, ha="left", fontsize=9)
+    for label, name in zip(ax.get_xticklabels(), names, strict=True):
+        label.set(fontweight="bold" if name == best else "normal", rotation_mode="anchor")
+    for label in ax.get_yticklabels()[:1]:
+        label.set_fontweight("bold")
+    ax.invert_yaxis()
+    ax.tick_params(length=0)
+    ax.axhline(1.0, color=COLOURS[6], linewidth=1.2)
+    if best in names:
+        edge = ax.add_patch(_frame(names.index(best), rows))
+        edge.set_clip_on(False)
+    tidy(ax, "regret divided by that of the best candidate in the same environment", "", "")
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def _frame(column: int, rows: int) -> Rectangle:
+    """Return the frame around a column."""
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column, 0), 1, rows, fill=False, edgecolor=COLOURS[0], linewidth=2.5)

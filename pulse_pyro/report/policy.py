@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.report.page import Section
-from pulse_pyro.report.panels import WIDTH, actions_over_time, learning_curves, regret_panels
+from pulse_pyro.report.panels import (
+    WIDTH,
+    actions_over_time,
+    learning_curves,
+    regret_panels,
+    votes_over_time,
+)
 from pulse_pyro.report.plots import axis, gamma_split
 
 if TYPE_CHECKING:
@@ -71,12 +78,99 @@ def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Sect
     ]
 
 
-def policy_sections(run: Run, about: str = "") -> list[Section]:
-    """Return regret of both kinds, learning curves, and which actions were played when.
+class Votes(NamedTuple):
+    """What the votes of a committee's members counted, mean over runs.
 
-    about : who the agents are, in words of the study.
+    labels : k members. weights : (time, k).
     """
-    table = run.table
+
+    labels: tuple[str, ...]
+    weights: Float2
+
+
+def guard_sections(run: Run, heuristic: Mapping[str, str]) -> list[Section]:
+    """Return what the guards of a run did; nothing where no agent has one.
+
+    heuristic : agent -> why its ball need not hold; of these neither radius nor ball is told.
+    """
+    if run.overruled is None or run.radius is None or run.held is None:
+        return []
+    import pandas as pd
+
+    at = np.flatnonzero(np.isfinite(run.overruled).all(1))
+    if not len(at):
+        return []
+    rows = []
+    for i in at:
+        name = run.names[i]
+        why = heuristic.get(name, "")
+        rows.append(
+            {
+                "agent": name,
+                "overruled": float(run.overruled[i].mean()),
+                "radius": math.nan if why else float(run.radius[i].mean()),
+                "held": math.nan if why else float(run.held[i].mean()),
+            }
+        )
+    table = pd.DataFrame(rows).set_index("agent").dropna(axis=1, how="all")
+    words = (
+        "A guard plays what its advisor proposes as long as that arm cannot be shown to be worse "
+        "than the guard's ball is wide. If the ball holds theta*, no round costs more than "
+        "2 c r w, whoever advises: r is the radius, w the width of the arm played, c the "
+        "slack, 3 by default. That is c times a conservative bound. overruled is the share of "
+        "rounds in which the guard did not follow its advisor"
+    )
+    words += ", radius the mean of r" if "radius" in table else ""
+    words += (
+        ", held the share of runs in which the ball held theta* in all rounds."
+        if "held" in table
+        else "."
+    )
+    told = [why for why in dict.fromkeys(heuristic.get(run.names[i], "") for i in at) if why]
+    for why in told:
+        who = ", ".join(run.names[i] for i in at if heuristic.get(run.names[i]) == why)
+        words += (
+            f"\n\nHeuristic, no guarantee: {why}. So the ball need not hold, and {who} only plays "
+            "like its advisor; neither its radius nor a bound is told."
+        )
+    reading = "Near 0 the guard costs nothing; near 1 the ball plays, not the advisor."
+    return [Section("Guards", words, table, None, reading)]
+
+
+def committee_sections(votes: Votes | None) -> list[Section]:
+    """Return whom a committee listened to, over time; nothing without one."""
+    if votes is None:
+        return []
+    last = votes.weights[-1]
+    order = np.argsort(-last, kind="stable")[:2]
+    ends = " and ".join(f"{votes.labels[k]} {last[k]:.0%}" for k in order)
+    return [
+        Section(
+            "Committee",
+            "Members learn from every round, and each round they vote; a vote weighs by how well "
+            "the member has predicted rewards so far, never more sharply than Bayes' rule. Mean "
+            f"over runs. At the end: {ends}. Weights are measured, they guarantee nothing.",
+            None,
+            votes_over_time(*votes),
+            "A member whose area grows predicts better; areas that stay alike mean that the "
+            "choice between them matters little.",
+        )
+    ]
+
+
+def policy_sections(
+    run: Run,
+    about: str = "",
+    *,
+    heuristic: Mapping[str, str] | None = None,
+    votes: Votes | None = None,
+) -> list[Section]:
+    """Return regret of both kinds, guards, learning curves, and which actions were played when.
+
+    about : who the agents are, in words of the study. heuristic : agents whose guard promises
+    nothing, and why. votes : of a committee.
+    """
+    table = run.table.drop(columns="overruled")  # told with the guards
     gap = float(run.info_gap.mean())
     played = table[table["refused"] == 0]["regret_cond"].drop("cond_oracle", errors="ignore")
     best = f" Lowest regret_cond: {played.idxmin()}{_doubt(table, played)}." if len(played) else ""
@@ -95,6 +189,8 @@ def policy_sections(run: Run, about: str = "") -> list[Section]:
             "Lower is better, and a curve that flattens has learned; the lower panel is for "
             "policies that see only S, and means little for one that sees W and follows it.",
         ),
+        *guard_sections(run, heuristic or {}),
+        *committee_sections(votes),
         Section(
             "Learning curve",
             "What a round costs on average, against the best action given S alone, as rounds go "

@@ -7,6 +7,8 @@ _HOMES = {
     "new": "new_study",
     "check": "StudyCheck check_study",
     "stages": "fit_study diagnose_study calibrate_study simulate_study plan_study",
+    "scenarios": "Scenario SCENARIOS",
+    "design": "Design DesignSettings design_study",
     "report": "StudyReport report_study",
     "run": "StudyRun run_study",
 }

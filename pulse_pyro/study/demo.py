@@ -54,7 +54,10 @@ reward_sd = {reward_sd!r}
 context_sd = {context_sd!r}   # what W leaves open given S, by the calibration
 theta_bound = {theta_bound!r}
 horizon = {horizon}
-agents = ["pulse", "pulse_calibrated", "oful", "oful_lags", "oful_full"]
+agents = [
+    "committee", "guarded", "adaptive_guarded", "pulse", "pulse_calibrated",
+    "oful", "oful_lags", "oful_lags_rewards", "oful_full",
+]
 """
 
 
@@ -127,7 +130,8 @@ def results(demo: Demo) -> dict[str, object]:
 
 
 def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> str:
-    regret, outside = run.table["regret"], calibration.outside_share
+    table = run.table
+    regret, outside = table["regret"], calibration.outside_share
     largest = math.sqrt(calibration.bound.max())
     bound = (
         "no bound on the law's error holds"
@@ -137,12 +141,17 @@ def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> st
         f"{calibration.table['bound sup'].iloc[0]:.3g} at worst{beyond_domain(outside, largest)} "
         f"(level {100 * calibration.level:.4g}%)"
     )
+    unsure = calibration.verdict == "fail" or any(
+        check.verdict == "fail" for check in diagnostics.checks if check.name.startswith("serial")
+    )
+    guard = "its guard, a heuristic here," if unsure else "its guard"
     return (
         f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, {bound}. "
-        f"Regret after {run.regret.shape[-1]} rounds: PULSE-UCB "
-        f"{regret['pulse']:.1f}, with the calibrated radius {regret['pulse_calibrated']:.1f}, "
-        f"OFUL without W {regret['oful']:.0f}, OFUL on raw lags {regret['oful_lags']:.1f}, with W "
-        f"known {regret['oful_full']:.1f}; of "
-        f"PULSE-UCB's regret {run.info_gap.mean():.1f} could not be avoided by any policy that "
-        "does not see W."
+        f"Regret after {run.regret.shape[-1]} rounds: PULSE-UCB inside {guard} "
+        f"{regret['guarded']:.1f}, a committee inside it {regret['committee']:.1f} (overruled in "
+        f"{table['overruled']['committee']:.1%} of rounds), PULSE-UCB with the constant radius 2 "
+        f"{regret['pulse']:.1f}, with the ball as a bonus {regret['pulse_calibrated']:.1f}; OFUL "
+        f"without W {regret['oful']:.0f}, on raw lags {regret['oful_lags']:.1f}, with the last "
+        f"reward too {regret['oful_lags_rewards']:.1f}, with W known {regret['oful_full']:.1f}. No "
+        f"policy that does not see W could avoid {run.info_gap.mean():.1f}."
     )

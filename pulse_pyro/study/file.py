@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro._core.errors import DataError, PulseError, SettingError, nearest
 from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import ENGINES, Inference
@@ -163,6 +164,8 @@ KEYS = {
         "delta": "0.05",
         "horizon": "1000",
         "agents": '["pulse", "oful"]',
+        "reward": '"reward", a column of the archive',
+        "action": '"action", a column of the archive',
     },
 }
 
@@ -204,9 +207,43 @@ class Study:
 
     def history(self) -> History:
         """Read the archive: times of text as dates; units, clusters and levels as text."""
+        return self._history(self.data.texts("missing"))
+
+    def pilot(self, features: Features) -> tuple[Float2, Float1] | None:
+        """Return features of the archive's rows at the arm that was played, and what it paid.
+
+        (n, d), (n,), of the columns [policy] reward and action; None if they are not named.
+        """
+        if not self.pilot_columns:
+            return None
+        missing = self.data.texts("missing")
+        table = self._history((*missing, *self.pilot_columns))
+        w, (paid, arm) = table.w[:, :-2], table.w[:, -2:].T
+        known = np.isfinite(paid) & np.isfinite(arm)
+        wrong = known & ~np.isin(arm, np.arange(features.actions))
+        if wrong.any():
+            raise DataError(
+                f"{self._section(self.policy, 'policy').where} action: column "
+                f"{self.pilot_columns[1]!r} must hold arms from 0 to {features.actions - 1}, but "
+                f"it holds {arm[wrong][0]:g}."
+            )
+        x = np.full((len(paid), len(features.names)), np.nan)
+        for a in range(features.actions):
+            x[arm == a] = features(table.s[arm == a], w[arm == a], a)
+        return x[known], paid[known]
+
+    @property
+    def pilot_columns(self) -> tuple[str, ...]:
+        """Columns of rewards and actions of a pilot, or none."""
+        table = self.policy
+        if table is None or not ("reward" in table or "action" in table):
+            return ()
+        return table.text("reward"), table.text("action")  # one without the other is refused
+
+    def _history(self, missing: tuple[str, ...]) -> History:
         table, kinds, cluster = self.data, self.kinds(), self.cluster()
         file, time = table.file("file", self.path.parent), table.text("time")
-        observed, missing = table.texts("observed"), table.texts("missing")
+        observed = table.texts("observed")
         names = {name for name, column in kinds.items() if column.kind in LEVELLED}
         numbers = {time, *observed, *missing} - names
         ids = {table.text("unit"), cluster} if isinstance(cluster, str) else {table.text("unit")}
@@ -380,6 +417,12 @@ def _check_at_once(study: Study) -> None:
             if name not in columns:
                 hint = nearest(name, columns)
                 raise DataError(f"{data.where} {key}: there is no column {name!r}{hint}")
+    for name in study.pilot_columns:
+        if name not in columns:
+            raise DataError(
+                f"{study.path.name} [policy] reward, action: there is no column {name!r}"
+                f"{nearest(name, columns)}"
+            )
     study.kinds()
     if study.law_section.one_of(("name", "file")) == "name":
         study.law()

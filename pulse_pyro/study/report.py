@@ -144,10 +144,13 @@ def _hashes(work: Workspace, above: dict[str, Record]) -> dict[str, str]:
 
 
 SHOWN = {
-    "pulse": "PULSE-UCB with a constant radius",
-    "pulse_calibrated": "calibrated",
+    "committee": "a committee inside the guard",
+    "guarded": "PULSE-UCB inside the guard",
+    "pulse": "with the constant radius 2",
+    "pulse_calibrated": "with the ball as a bonus",
     "oful": "without W",
     "oful_lags": "without W, on raw lags",
+    "oful_lags_rewards": "on raw lags and the last reward",
 }
 
 
@@ -190,6 +193,8 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
             f" Played {where}, {run['rounds']:,} rounds: regret against the best policy that sees "
             f"only S, {', '.join(shown)}{'' if known_world else '; no forecast'}."
         )
+        for why in dict.fromkeys(run["heuristic"].values()):
+            out += f" The guard is a heuristic here, no guarantee: {why}."
     return out
 
 

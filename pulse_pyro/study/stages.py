@@ -17,7 +17,6 @@ from pulse_pyro._core.saved import save
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.planner import Plan, plan
 from pulse_pyro.calibration.recipe import fit_law
-from pulse_pyro.calibration.uniform import calibrate, calibrate_all
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.envs.simulation import Run
 from pulse_pyro.laws.fitted import PosteriorLaw
@@ -37,7 +36,7 @@ from pulse_pyro.study.workspace import (
     unchanged,
     write_stage,
 )
-from pulse_pyro.study.worlds import RivalWorld, StudyPolicies
+from pulse_pyro.study.worlds import RivalWorld, StudyPolicies, memory_left
 
 Result = TypeVar("Result")
 SHOWN = 100  # parameters listed in fit.json; the saved law has all
@@ -189,18 +188,8 @@ def make_calibrate(work: Workspace) -> Calibration:
 
 
 def _calibrate(work: Workspace) -> StageOutput[Calibration]:
-    recipe = work.study.recipe
-    function, units = (
-        (calibrate_all, work.history) if recipe.mode == "all" else (calibrate, work.parts[1])
-    )
-    calibration = function(
-        work.fitted,
-        units,
-        work.features,
-        level=recipe.level,
-        seed=work.study.seed,
-        band=recipe.method,
-    )
+    recipe, seed = work.study.recipe, work.study.seed
+    calibration = recipe.bound(work.fitted, work.history, work.parts[1], work.features, seed=seed)
     d = calibration.bound
     low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
     summary = {
@@ -266,6 +255,7 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         calibration=work.calibration,
         stakes=study.stakes(),
         seed=study.seed,
+        memory=memory_left(work.fitted, work.parts[1]),
     )
     world = work.world or _rival_world(work)
     played = world.play(policies)
@@ -278,12 +268,13 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         "rounds": rounds,
         "outside_share": played.outside,
         "notes": played.notes,
+        "heuristic": dict(played.heuristic),
         "table": records(played.run.table),
     }
     sections = [
         Section("What was played", played.text),
         *([] if played.parts is None else radius_sections(played.parts, outside=played.outside)),
-        *policy_sections(played.run, played.agents),
+        *policy_sections(played.run, played.agents, heuristic=played.heuristic, votes=played.votes),
         *stage_sections("simulate", played.run),
     ]
     return StageOutput(played.run, work.fitted.id, summary, sections)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,19 +16,22 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
-from pulse_pyro.base import UnfittedLaw
+from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.recipe import fit_law
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
+from pulse_pyro.diagnostics.by_unit import Place
+from pulse_pyro.diagnostics.serial import serial_check, serial_rows
 from pulse_pyro.envs import POLICIES
 from pulse_pyro.envs.policy_setup import PolicySetup
 from pulse_pyro.envs.simulation import Agent, Run, Team, cond_oracle, laid_out, simulate
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import Features, expected_features
 from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.remembering import residuals
 from pulse_pyro.policies.guard import Series
-from pulse_pyro.report.policy import radius_parts
+from pulse_pyro.report.policy import Votes, radius_parts
 
 # What a world is handed, and what comes of playing in it.
 
@@ -42,6 +45,7 @@ class StudyPolicies:
     names : of ``envs.POLICIES``, in the order they are played.
     law : of W given the past of S; archive : the units it was fitted on.
     calibration : how wrong the law can be. stakes : of [policy]. seed : of everything.
+    memory : why what the law leaves of W has memory, see :func:`memory_left`; "" if it has none.
     """
 
     names: tuple[str, ...]
@@ -50,6 +54,7 @@ class StudyPolicies:
     calibration: Calibration
     stakes: Stakes
     seed: int
+    memory: str = ""
 
     def agents(self, world: World, notes: list[str]) -> dict[str, Agent | Team]:
         """Return the policies that can play in a world, by name; warnings are noted, once."""
@@ -70,25 +75,86 @@ class StudyPolicies:
         notes += [message for message in messages if message not in notes]
         ridge = self.stakes.ridge
         return {
-            name: replace(agent, ridge=ridge) if isinstance(agent, Agent) else agent
+            name: replace(agent, ridge=ridge) if isinstance(agent, Agent) else self._called(agent)
             for name, agent in made.items()
             if agent
         }
 
-    @property
-    def text(self) -> str:
-        """Who plays, for the reader of the page."""
-        adaptive = (
-            "; pulse_adaptive lets rewards repair the law where its posterior is unsure"
-            if "pulse_adaptive" in self.names
-            else ""
-        )
-        return (
-            "pulse plays the constant radius 2, which nothing guarantees; pulse_calibrated the "
-            "corrected radius with the errors of the calibration, which is cautious"
-            f"{adaptive}. oful leaves W out, oful_lags uses the raw lags of S; oful_full knows W "
-            "but must learn theta, cond_oracle knows theta but not W."
-        )
+    def _called(self, team: Team) -> Team:
+        """Call a guard a heuristic where what the law leaves of W has memory: no ball is valid."""
+        ball = team.ball
+        if ball is None or not self.memory or self.memory in ball.heuristic:
+            return team
+        why = "; ".join(filter(None, (ball.heuristic, self.memory)))
+        return replace(team, ball=replace(ball, heuristic=why))
+
+
+COMMITTEE = "committee lets all that do not see W vote, by the evidence of rewards, "
+FENCED = "inside the ball of guarded: votes are measured, the guard's bound stands on that ball"
+WHO = (  # a sentence each
+    {"committee": COMMITTEE + FENCED},
+    {
+        "guarded": "guarded plays the constant radius sigma inside the ball of the calibration",
+        "adaptive_guarded": "adaptive_guarded learns what the archive leaves open of the law, "
+        "inside a ball of its own",
+        "memory": "memory tracks by rewards what the law leaves of W, measured, not guaranteed",
+    },
+    {
+        "pulse": "pulse plays the constant radius 2, which nothing guarantees",
+        "pulse_calibrated": "pulse_calibrated takes the ball as a bonus, and explores too much",
+        "pulse_adaptive": "pulse_adaptive lets rewards repair the law, with the radius 2",
+    },
+    {
+        "oful": "oful leaves W out",
+        "oful_lags": "oful_lags uses the raw lags of S",
+        "oful_lags_rewards": "oful_lags_rewards the last reward too, and no archive",
+        "oful_full": "oful_full knows W but must learn theta",
+        "cond_oracle": "cond_oracle knows theta but not W",
+    },
+)
+
+
+def who_plays(agents: Mapping[str, Agent | Team]) -> str:
+    """Say who plays, for the reader of the page, and which guards promise nothing."""
+    names = {*agents, "cond_oracle"}
+    said = ["; ".join(words[name] for name in words if name in names) for words in WHO]
+    voting = agents.get("committee")
+    if isinstance(voting, Team) and voting.ball is None:
+        said[0] = COMMITTEE + "without a guard: nothing is guaranteed"
+    text = " ".join(f"{sentence}." for sentence in said if sentence)
+    reasons = heuristics(agents)
+    for why in dict.fromkeys(reasons.values()):
+        who = ", ".join(name for name in reasons if reasons[name] == why)
+        text += f" No guarantee here: {why}; the guard of {who} is a heuristic."
+    return text
+
+
+def heuristics(agents: Mapping[str, Agent | Team]) -> dict[str, str]:
+    """Return name -> why the ball need not hold, of agents with such a guard."""
+    fenced = {
+        name: agent.ball
+        for name, agent in agents.items()
+        if isinstance(agent, Team) and agent.ball is not None
+    }
+    return {name: ball.heuristic for name, ball in fenced.items() if ball.heuristic}
+
+
+def memory_left(law: PosteriorLaw, held_out: History) -> str:
+    """Say why what a law leaves of W has memory, "" if held-out units do not show any.
+
+    The check ``serial`` of ``diagnose``, of the law's own residuals. No ball is valid where it
+    fails, nor where the law was fitted with memory.
+    """
+    if law.memory is not None:
+        return "what the law leaves of W was fitted with memory"
+    left = residuals(law, held_out, "simulate")
+    x, place = held_out.inputs(law.summary), Place(held_out.unit_of, held_out.step)
+    failed = [
+        name
+        for name, column in zip(held_out.w_names, left.T, strict=True)
+        if serial_check(name, serial_rows(column, x, place)).verdict == "fail"
+    ]
+    return f"what the law leaves of {', '.join(failed)} has memory" if failed else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +170,8 @@ class StudySimulation:
     text, agents : for the reader of the page: what was played, and who played.
     truth_id : of the law W was drawn from; None if the world is known.
     notes : what went otherwise than meant.
+    heuristic : agent -> why its guard promises nothing.
+    votes : of the committee's members; None if it did not play.
     """
 
     run: Run
@@ -113,6 +181,8 @@ class StudySimulation:
     agents: str
     truth_id: str | None = None
     notes: tuple[str, ...] = ()
+    heuristic: Mapping[str, str] = field(default_factory=dict)
+    votes: Votes | None = None
 
 
 class StudyWorld(Protocol):
@@ -163,8 +233,10 @@ class KnownWorld:
             parts=_calibrated_parts(agents, run),
             outside=1.0 - inside,
             text=text + _noted(notes),
-            agents=policies.text,
+            agents=who_plays(agents),
             notes=tuple(notes),
+            heuristic=heuristics(agents),
+            votes=_votes(agents, [_weights(agents, world)]),
         )
 
 
@@ -249,7 +321,7 @@ class SimulatedRun:
         return laid_out(agents, self.in_a_row, self.series)
 
 
-def usable_rows(law: PosteriorLaw, history: History) -> Bool:
+def usable_rows(law: FittedLaw, history: History) -> Bool:
     """Tell which rows can be rounds, (rows,): S_t and all inputs are seen."""
     x = history.inputs(law.summary)
     seen: Bool = np.asarray(np.isfinite(x).all(-1) & np.isfinite(history.s).all(-1))
@@ -259,7 +331,7 @@ def usable_rows(law: PosteriorLaw, history: History) -> Bool:
 
 
 def draw_run(
-    truth: PosteriorLaw,
+    truth: FittedLaw,
     held_out: History,
     usable: Bool,
     features: Features,
@@ -289,51 +361,149 @@ def draw_run(
     part, played = part.where(needed), played[needed]
     blocks = list(part.blocks())
     chosen = [np.where(block.seen, played[block.row], False) for block in blocks]
-    contexts = [_full_contexts(truth, features, block.s, rng) for block in blocks]
+    contexts = [unseen_context(truth, features, block.s, rng).draw(rng) for block in blocks]
     theta = reward.theta(contexts[0].phi.shape[-1], rng)
-    sd = reward.sd(
-        [
-            np.where(at[..., None], (full.phi - full.phibar) @ theta, np.nan)
-            for full, at in zip(contexts, chosen, strict=True)
-        ]
-    )
+    sd = reward.sd(left_open(contexts, chosen, theta))
+    place = [block.row for block in blocks]
+    return simulated_run(contexts, chosen, place, features, theta=theta, sd=sd, rng=rng)
+
+
+def left_open(
+    contexts: Sequence[FullContexts], chosen: Sequence[Bool], theta: Float
+) -> list[Float]:
+    """Return theta*'(Phi - E[Phi | S]) of each block, (unit, time, action), NaN off the rounds."""
+    return [
+        np.where(at[..., None], (full.phi - full.phibar) @ theta, np.nan)
+        for full, at in zip(contexts, chosen, strict=True)
+    ]
+
+
+def simulated_run(
+    contexts: Sequence[FullContexts],
+    chosen: Sequence[Bool],
+    place: Sequence[Int],
+    features: Features,
+    *,
+    theta: Float,
+    sd: float,
+    rng: np.random.Generator,
+) -> SimulatedRun:
+    """Return the run in which these contexts are met, with noise of its own.
+
+    chosen : of each block (unit, time), which rows are rounds. place : (unit, time), rounds are
+    played in rising order of it. sd : of the noise.
+    """
     worlds = tuple(
         World(
-            s=block.s,
+            s=full.s,
             w=full.w,
             phi=full.phi,
             phibar=full.phibar,
             theta=theta,
-            noise=sd * rng.standard_normal(block.row.shape),
+            noise=sd * rng.standard_normal(full.s.shape[:2]),
             features=features,
             lead=0,
         )
-        for block, full in zip(blocks, contexts, strict=True)
+        for full in contexts
     )
-    rows = np.concatenate([block.row[at] for block, at in zip(blocks, chosen, strict=True)])
+    rows = np.concatenate([where[at] for where, at in zip(place, chosen, strict=True)])
     return SimulatedRun(worlds, tuple(chosen), np.argsort(rows))
 
 
-class _FullContexts(NamedTuple):
-    """w (unit, time, w_dim), phi and phibar (unit, time, action, d) of a block, as in World."""
+class FullContexts(NamedTuple):
+    """s, w (unit, time, ...), phi and phibar (unit, time, action, d) of a block, as in World."""
 
+    s: Float3
     w: Float3
     phi: Float4
     phibar: Float4
 
 
-def _full_contexts(
-    truth: PosteriorLaw, features: Features, s: Float3, rng: np.random.Generator
-) -> _FullContexts:
-    """Draw W at contexts s (unit, time, s_dim); return it with Phi and its expectation."""
-    shape = s.shape[:2]
-    draws = truth(s).draws(POOL, rng=rng).reshape(POOL, *shape, -1)
-    pick = rng.integers(POOL, size=shape)
-    w = np.take_along_axis(draws, pick[None, ..., None], axis=0)[0]
-    flat_s, flat_w = (v.reshape(-1, v.shape[-1]) for v in (s, w))
-    phi = np.stack([features(flat_s, flat_w, a) for a in range(features.actions)], axis=1)
+class Persisting(Protocol):
+    """What a law leaves of W, as a sum of parts that persist: z_t = keep z_{t-1} + N(0, shock).
+
+    keep (m,), shock and start (m, m), m a multiple of w_dim; see ``laws.with_memory``.
+    """
+
+    @property
+    def keep(self) -> Float:
+        """What stays of each part from one step to the next."""
+
+    @property
+    def shock(self) -> Float:
+        """Covariance of what is added at each step."""
+
+    @property
+    def start(self) -> Float:
+        """Covariance at a unit's first row."""
+
+
+@dataclass(frozen=True, eq=False)
+class UnseenContext:
+    """What a law says of W at contexts s (unit, time, s_dim), to be drawn from again and again.
+
+    Attributes
+    ----------
+    s : (unit, time, s_dim). features : Phi.
+    pool : (draw, unit, time, w_dim); a round's own W is picked from it.
+    phibar : (unit, time, action, d) E[Phi | S_1:t] under the law.
+    memory : of what the law leaves, added to what is picked; then the pool is the law's mean.
+    """
+
+    s: Float3
+    features: Features
+    pool: Float4
+    phibar: Float4
+    memory: Persisting | None = None
+
+    def draw(self, rng: np.random.Generator) -> FullContexts:
+        """Draw W, and Phi with it."""
+        shape = self.s.shape[:2]
+        pick = rng.integers(len(self.pool), size=shape)
+        w = np.take_along_axis(self.pool, pick[None, ..., None], axis=0)[0]
+        if self.memory is not None:
+            w = w + residual_paths(self.memory, shape, w.shape[-1], rng)
+        flat_s, flat_w = (v.reshape(-1, v.shape[-1]) for v in (self.s, w))
+        actions = range(self.features.actions)
+        phi = np.stack([self.features(flat_s, flat_w, a) for a in actions], axis=1)
+        return FullContexts(self.s, w, phi.reshape(*shape, len(actions), -1), self.phibar)
+
+
+def unseen_context(
+    truth: FittedLaw,
+    features: Features,
+    s: Float3,
+    rng: np.random.Generator,
+    *,
+    pool: int = POOL,
+    memory: Persisting | None = None,
+) -> UnseenContext:
+    """Ask a law of W at contexts s (unit, time, s_dim); see :class:`UnseenContext`."""
+    asked, shape = truth(s), s.shape[:2]
+    drawn = asked.mean()[None] if memory is not None else asked.draws(pool, rng=rng)
     phibar = expected_features(truth, features, s, size=SIZE, rng=rng).mean
-    return _FullContexts(w, phi.reshape(*shape, features.actions, -1), phibar)
+    return UnseenContext(s, features, drawn.reshape(len(drawn), *shape, -1), phibar, memory)
+
+
+def residual_paths(
+    memory: Persisting, shape: tuple[int, int], w_dim: int, rng: np.random.Generator
+) -> Float3:
+    """Draw what a law leaves of W, (unit, time, w_dim), units independent; gaps are passed."""
+    units, time = shape
+    shock, state = _root(memory.shock), _root(memory.start)
+    z = rng.standard_normal((units, len(state))) @ state.T
+    out = np.empty((units, time, w_dim))
+    for t in range(time):
+        out[:, t] = z.reshape(units, -1, w_dim).sum(1)
+        z = memory.keep * z + rng.standard_normal(z.shape) @ shock.T
+    return out
+
+
+def _root(covariance: Float) -> Float:
+    """Return R with R R' = covariance, which may be singular."""
+    value, vector = np.linalg.eigh(covariance)
+    root: Float = vector * np.sqrt(np.maximum(value, 0.0))
+    return root
 
 
 RUNS = 8  # each with a theta* and an order of units of its own
@@ -366,7 +536,7 @@ class RivalWorld:
         rounds = min(stakes.horizon, MOST, int(usable.sum()))
         reward = Reward(stakes, self.reward_sd)
         notes: list[str] = []
-        runs, inside, parts = [], [], None
+        runs, inside, weights, parts = [], [], [], None
         for r in bar(range(RUNS), label="simulate"):
             drawn = draw_run(
                 truth,
@@ -382,6 +552,7 @@ class RivalWorld:
             runs.append(simulate(world, [*agents.values(), cond_oracle(world)]))
             within = [policies.calibration.inside_at(block.s) for block in drawn.blocks]
             inside.append(float(drawn.in_a_row(within).mean()))
+            weights.append(_weights(agents, world))
             if r == 0:
                 parts = _calibrated_parts(agents, runs[0])
         return StudySimulation(
@@ -389,9 +560,11 @@ class RivalWorld:
             parts=parts,
             outside=float(1.0 - np.mean(inside)),
             text=self._text(stakes, rounds, int(usable.sum()), truth) + _noted(notes),
-            agents=policies.text,
+            agents=who_plays(agents),
             truth_id=truth.id,
             notes=tuple(notes),
+            heuristic=heuristics(agents),
+            votes=_votes(agents, weights),
         )
 
     def _text(self, stakes: Stakes, rounds: int, rows: int, truth: PosteriorLaw) -> str:
@@ -434,6 +607,18 @@ def _agents_in_a_row(
 def _calibrated_parts(agents: dict[str, Agent | Team], run: Run) -> Float2 | None:
     cautious = agents.get("pulse_calibrated")
     return radius_parts(cautious, run) if isinstance(cautious, Agent) else None
+
+
+def _weights(agents: Mapping[str, Agent | Team], world: World) -> Float3:
+    """Return the weights of the committee's members, (run, time, k); a Run does not keep them."""
+    team = agents.get("committee")
+    return team.play(world.reward).weights if isinstance(team, Team) else np.zeros((1, 0, 0))
+
+
+def _votes(agents: Mapping[str, Agent | Team], weights: Sequence[Float3]) -> Votes | None:
+    """Return their mean over runs, None where no committee plays."""
+    team = agents.get("committee")
+    return Votes(team.labels, np.concatenate(weights).mean(0)) if isinstance(team, Team) else None
 
 
 def _noted(notes: Sequence[str]) -> str:

@@ -35,7 +35,22 @@ def things():
         "diagnostics": (pp.diagnose(law, held_out, archive=own, seed=0), {}),
         "policy": (pp.PulseUCB(law, PHI, pp.constant(1.0)), {"features": PHI}),
         "run": (run, {}),
+        "design": (_design(), {}),
     }
+
+
+def _design():
+    settings = pp.study.DesignSettings(
+        ("oful",), constants=(), scenarios=pp.study.SCENARIOS[:1], runs=2, workers=1
+    )
+    return pp.design(
+        WORLD.archive(30, 30, rng=pp.stream(0, "archive")),
+        pp.linear_lags(3),
+        PHI,
+        stakes=pp.calibration.Stakes(horizon=20, sigma=0.2),
+        settings=settings,
+        seed=0,
+    )
 
 
 def test_every_kind_is_tried_here():

@@ -236,3 +236,16 @@ def test_a_sieve_that_will_not_do_is_refused(curve, case):
     options, says = SIEVES[case]
     with pytest.raises(pp.errors.PulseError, match=says):
         curve.ellipsoid(**options)
+
+
+def test_a_law_that_filters_takes_a_function_of_its_inputs():
+    law = pp.state_space(2, ar=1, ma=0).fit(bent(20, 1), seed=0, draws=20)
+    held_out = bent(40, 2)
+    with pytest.raises(pp.errors.SettingError, match="keeps no rows"):
+        law.ellipsoid(sieve=pp.Lags(2), archive=held_out)
+    found = law.ellipsoid(sieve=lambda x: x[:, :2], archive=held_out)
+    _, mean = found.at(law, held_out.grid.s[:1])
+    follower = law.follow()
+    for row in held_out.grid.s[0]:
+        follower.push(row)
+    assert_allclose(found.now(law, follower)[1][0], mean[-1], rtol=1e-9)

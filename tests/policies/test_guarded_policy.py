@@ -422,7 +422,22 @@ def test_what_a_guard_cannot_be_made_from_is_said(case):
         pp.PulseUCB(options.pop("law"), options.pop("features"), **options)
 
 
+def test_a_law_with_memory_makes_it_a_heuristic():
+    """What it leaves of W persists: no ball is valid."""
+    history = archive(8, 10)
+    own = pp.linear_lags(2).with_memory("ar").fit(history, pp.Exact(100), seed=0)
+    assert own.id == law().id
+    bot = pp.PulseUCB(own, WA, calibration=calibration(), **TRUST)
+    assert "heuristic: what the law leaves of W was fitted with memory" in repr(bot)
+    assert "guarantee" not in repr(bot)
+
+
 def test_a_curved_map_and_two_laws_are_refused():
+    both = pp.calibration.calibrate_crossfit(
+        pp.linear_lags(2), archive(40, 20), WA, seed=0, band=LINEAR
+    )
+    with pytest.raises(pp.errors.SettingError, match="two laws"):
+        pp.PulseUCB(both.law, WA, calibration=both.calibration, **TRUST)
     bent = pp.calibrate(law(), renamed(archive(60, 20, seed=8)), BENT, seed=0)
     with pytest.raises(pp.errors.SettingError, match="affine"):
         pp.PulseUCB(law(), BENT, calibration=bent, **TRUST)

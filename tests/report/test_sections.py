@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 import pulse_pyro as pp
 from pulse_pyro._core.errors import BundleError, SettingError
 from pulse_pyro.report.law import data_sections, diagnostics_sections, law_sections
+from pulse_pyro.report.plots import line_look
 from pulse_pyro.report.policy import policy_sections, radius_parts, radius_sections
 from pulse_pyro.report.provenance import provenance_sections
 from tests.helpers import linear_history, mean_at
@@ -132,6 +133,56 @@ def test_policy_sections_show_both_regrets_costs_and_actions():
 def test_one_run_of_one_round_can_be_shown():
     for section in policy_sections(a_run(agents=1, runs=1, rounds=1)):
         assert section.figure is not None
+
+
+def guarded_run():
+    """Three agents, the last without a guard."""
+    run, none = a_run(), np.full(2, np.nan)
+    overruled, radius = (
+        np.array([[0.1, 0.3], [0.0, 0.0], none]),
+        np.array([[2.0, 4.0], [1, 1], none]),
+    )
+    return replace(run, overruled=overruled, radius=radius, held=np.array([[1, 0], none, none]))
+
+
+def test_guards_are_told_of_those_that_have_one():
+    assert "Guards" not in [section.title for section in policy_sections(a_run())]
+    regret, guards, *_ = policy_sections(guarded_run())
+    assert "overruled" not in regret.table
+    assert guards.table.index.tolist() == ["agent0", "agent1"]
+    assert_allclose(guards.table.loc["agent0"], [0.2, 3.0, 0.5])
+    assert "Heuristic" not in guards.text
+
+
+def test_no_radius_is_told_of_a_guard_that_promises_nothing():
+    why = {"agent0": "a check failed", "agent1": "W remembers"}
+    one = policy_sections(guarded_run(), heuristic={"agent0": "a check failed"})[1]
+    assert np.isnan(one.table.loc["agent0", "radius"])
+    assert one.table.loc["agent1", "radius"] == 1.0
+    both = policy_sections(guarded_run(), heuristic=why)[1]
+    assert both.table.columns.tolist() == ["overruled"]
+    for name, reason in why.items():
+        assert f"Heuristic, no guarantee: {reason}" in both.text
+        assert name in both.text
+
+
+def test_the_votes_of_a_committee_are_drawn_as_they_were():
+    first = np.linspace(0.5, 0.9, 500)
+    votes = pp.report.Votes(("law", "lags"), np.column_stack([first, 1.0 - first]))
+    section = policy_sections(a_run(), votes=votes)[1]
+    assert (section.title, texts(section.figure)) == ("Committee", ["law", "lags"])
+    assert "law 90% and lags 10%" in section.text
+    bottom = section.figure.collections[0].get_paths()[0].vertices[:, 1]
+    assert_allclose(bottom.max(), 0.9)
+    assert_allclose(section.figure.collections[1].get_paths()[0].vertices[:, 1].max(), 1.0)
+
+
+def test_no_two_curves_of_many_look_alike():
+    looks = [line_look(i) for i in range(42)]
+    assert len({str(sorted(look.items())) for look in looks}) == 42
+    ax = policy_sections(a_run(agents=12))[0].figure
+    drawn = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in ax.lines}
+    assert len(drawn) == 12
 
 
 # --- provenance ---------------------------------------------------------------------------------

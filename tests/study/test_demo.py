@@ -1,6 +1,7 @@
 """The demo is a study: the same stages, artefacts and page, played in a world that is known."""
 
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -76,12 +77,42 @@ def test_its_policies_are_those_of_every_study(made):
     setup = pp.envs.PolicySetup(
         world, work.fitted, work.parts[0], work.calibration, work.study.stakes(), seed=2
     )
-    agents = [named(pp.envs.POLICIES, name)(setup) for name in work.study.agents()]
-    assert agents[1].name == "pulse_calibrated"
-    assert agents[1].radius.name == "corrected"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # 20 units are too few for adaptive_guarded
+        made_here = [named(pp.envs.POLICIES, name)(setup) for name in work.study.agents()]
+    agents = [agent for agent in made_here if agent is not None]
+    [calibrated] = [agent for agent in agents if agent.name == "pulse_calibrated"]
+    assert calibrated.radius.name == "corrected"
     again = pp.simulate(world, agents)
     assert (*again.names, "cond_oracle") == demo.run.names
     np.testing.assert_array_equal(again.regret, demo.run.regret[:-1])
+
+
+def test_its_verdict_tells_what_the_guard_did(made):
+    _, demo = made
+    table = demo.run.table
+    assert f"inside its guard {table['regret']['guarded']:.1f}" in demo.verdict
+    assert f"overruled in {table['overruled']['committee']:.1%} of rounds" in demo.verdict
+    failed = replace(demo.calibration.checks[0], verdict="fail")
+    checks = pp.base.Checks((failed,))
+    worse = replace(demo, calibration=replace(demo.calibration, checks=checks))
+    assert "its guard, a heuristic here" in worse.verdict
+    assert "off by at most" not in worse.verdict
+
+
+def test_its_page_shows_guards_and_the_votes_of_the_committee(made):
+    folder, demo = made
+    found = {
+        section["title"]: section
+        for section in json.loads((folder / "simulate" / "sections.json").read_text())
+    }
+    guards = found["Guards"]["table"]
+    assert guards["columns"] == ["agent", "overruled", "radius", "held"]
+    assert [row[0] for row in guards["rows"]] == ["committee", "guarded"]  # 20 units are few
+    radius = demo.run.radius[demo.run.names.index("guarded")].mean()
+    assert guards["rows"][1][2] == pytest.approx(radius)
+    assert "At the end: " in found["Committee"]["text"]
+    assert artefact(folder, "simulate", "run.json")["heuristic"] == {}
 
 
 def test_the_law_is_saved_once(made):

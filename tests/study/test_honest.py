@@ -147,8 +147,9 @@ def test_the_headline_says_where_its_bound_holds_and_what_it_is_beyond(study):
 
 def test_the_demo_says_it_too(study):
     work = open_workspace(study)
-    names = ["pulse", "pulse_calibrated", "oful", "oful_lags", "oful_full"]
-    zeros = np.zeros((5, 1, 1))
+    names = ["committee", "guarded", "pulse", "pulse_calibrated"]
+    names += ["oful", "oful_lags", "oful_lags_rewards", "oful_full"]
+    zeros = np.zeros((len(names), 1, 1))
     run = pp.envs.Run(tuple(names), zeros.astype(int), zeros, zeros, np.zeros(1))
     checked = stages.diagnose(work.fitted, work.parts[1], seed=0)
     text = demo._verdict(checked, work.calibration, run)

@@ -1,0 +1,70 @@
+"""Does a design from the archive alone rank policies as the world does that made the archive?
+
+For each archive of a known world, ``pp.design`` ranks the candidates by simulation from the archive
+alone; then the same candidates, with the law fitted on that archive, are played in fresh rounds of
+the world itself. Printed are Spearman's correlations of the two rankings, for a design that tries
+the fitted law alone and for one that tries all environments, and what the candidate recommended
+loses in the world beside the best one there.
+"""
+
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import pulse_pyro as pp
+from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.study.rehearsal import CEILING, constants
+from pulse_pyro.study.scenarios import SCENARIOS
+from pulse_pyro.study.worlds import StudyPolicies
+
+ARCHIVES, RUNS, HORIZON = 20, 32, 600
+UNITS, LENGTH = 40, 60
+THETA_BOUND = 1.1  # >= ||(.1, .1, .1, 1)||
+BASE = {"fitted law": SCENARIOS[:1], "all environments": SCENARIOS}
+
+
+def truly(history, settings, stakes, seed):
+    """Regret a round in the world itself, by name: the law is that of the design."""
+    env, law = pp.envs.w_times_action(), pp.linear_lags(19)
+    own, held_out = history.split(settings.recipe.fit, seed=seed)
+    fitted = fit_law(law, own, None, seed)
+    calibration = settings.recipe.bound(fitted, history, held_out, env.features, seed=seed)
+    names = tuple(name for name in settings.names if name != CEILING)
+    policies = StudyPolicies(names, fitted, own, calibration, stakes, seed)
+    world = env.world(RUNS, HORIZON, rng=pp.stream(seed, "fresh"))
+    agents = policies.agents(world, []) | constants(policies, world, settings.constants)
+    return pp.simulate(world, list(agents.values())).table["regret_cond"] / HORIZON
+
+
+@pytest.mark.parametrize("tried", BASE)
+def test_rankings_agree(tried):
+    env = pp.envs.w_times_action()
+    sigma = pp.radius.noise_scale(reward_sd=env.reward_sd, context_sd=THETA_BOUND * 2**0.5 * 0.1)
+    stakes = pp.calibration.Stakes(HORIZON, sigma, THETA_BOUND, reward_sd=env.reward_sd)
+    settings = pp.study.DesignSettings(scenarios=BASE[tried], runs=RUNS)
+    alike, lost, chosen, seconds = [], [], [], []
+    for seed in range(ARCHIVES):
+        history = env.archive(UNITS, LENGTH, rng=pp.stream(seed, "archive"))
+        started = time.perf_counter()
+        found = pp.design(
+            history, pp.linear_lags(19), env.features, stakes=stakes, settings=settings, seed=seed
+        )
+        seconds.append(time.perf_counter() - started)
+        truth = truly(history, settings, stakes, seed)
+        by_design = found.ranking["worst ratio"].dropna()
+        names = [name for name in by_design.index if name in truth.index]
+        alike.append(float(stats.spearmanr(by_design[names], truth[names]).statistic))
+        lost.append(float(truth[found.recommended] / truth[names].min()))
+        chosen.append(found.recommended)
+    print(
+        f"\n{tried}: {ARCHIVES} archives of {UNITS} units x {LENGTH}, {len(names)} candidates; "
+        f"rank correlation mean {np.mean(alike):.2f}, least {np.min(alike):.2f}; regret of the one "
+        f"recommended beside the best in the world: median {np.median(lost):.2f}, worst "
+        f"{np.max(lost):.2f}; {np.mean(seconds):.1f} s a design\n  "
+        + ", ".join(f"{name} {chosen.count(name)}" for name in dict.fromkeys(chosen)),
+        "\n  rank correlations: " + ", ".join(f"{value:.2f}" for value in alike),
+        flush=True,
+    )
+    assert np.mean(alike) > 0.5
