@@ -70,7 +70,8 @@ def test_rankings_agree(tried):
         f"recommended beside the best in the world: ratio {np.median(lost):.2f} in the middle, "
         f"{np.max(lost):.2f} at worst (without the "
         f"floor {np.median(plain):.2f} and {np.max(plain):.2f}); it loses "
-        f"{np.median(of_random):.1%} of what playing at random costs, {np.max(of_random):.1%} at worst; {np.mean(seconds):.1f} s a design\n  "
+        f"{np.median(of_random):.1%} of what playing at random costs, "
+        f"{np.max(of_random):.1%} at worst; {np.mean(seconds):.1f} s a design\n  "
         + ", ".join(f"{name} {chosen.count(name)}" for name in dict.fromkeys(chosen)),
         "\n  rank correlations: " + ", ".join(f"{value:.2f}" for value in alike),
         flush=True,
