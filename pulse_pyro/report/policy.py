@@ -117,7 +117,8 @@ def guard_sections(run: Run, heuristic: Mapping[str, str]) -> list[Section]:
         "A guard plays what its advisor proposes as long as that arm cannot be shown to be worse "
         "than the guard's ball is wide. If the ball holds theta*, no round costs more than "
         "2 c r w, whoever advises: r is the radius, w the width of the arm played, c the "
-        "slack, 3 by default. That is c times a conservative bound. overruled is the share of "
+        "slack, 3 by default (against the best policy on S, the law's error comes on top where a "
+        "calibration bounds it). That is c times a conservative bound. overruled is the share of "
         "rounds in which the guard did not follow its advisor"
     )
     words += ", radius the mean of r" if "radius" in table else ""

@@ -24,7 +24,6 @@ from tests.golden.store import (
 # optimum, where exactly depends on the processor. With OpenBLAS, torch and Numba held to the
 # instructions of 2008 these moved by 1.4e-5 of an array's largest value at most
 FOUND_BY_SEARCH = {
-    "demo",
     "bundles",
     "law-linear_laplace",
     "law-linear_svi",
@@ -47,6 +46,7 @@ BY_SIMULATION = {
     "calibrate-linear",
     "calibrate-modes",
     "comparison-linear",
+    "demo",
     "policies",
     "sweep-n",
 }
