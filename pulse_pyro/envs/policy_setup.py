@@ -132,7 +132,11 @@ def make_guarded(setup: PolicySetup) -> Team | None:
 def make_adaptive_guarded(setup: PolicySetup) -> Team | None:
     """PULSE that learns what the archive leaves open, guarded; for linear laws."""
     try:
-        return adaptive_guarded(setup.world, setup.law, _ellipsoid(setup.law), setup.trust)
+        ellipsoid = _ellipsoid(setup.law)
+        # the archive's contexts: blocks of one world must share one ball
+        return adaptive_guarded(
+            setup.world, setup.law, ellipsoid, setup.trust, reference=setup.archive
+        )
     except PulseError as refusal:
         warnings.warn(f"adaptive_guarded is left out: {refusal}", stacklevel=2)
         return None

@@ -19,6 +19,7 @@ from pulse_pyro._core.arrays import Float4, positive
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.base import FittedLaw
 from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.data.history import Source
 from pulse_pyro.envs.agents import pulse
 from pulse_pyro.envs.simulation import Agent, Team
 from pulse_pyro.envs.world import Contexts
@@ -165,9 +166,12 @@ def adaptive_guarded(
     ellipsoid: Ellipsoid,
     trust: Trust,
     *,
+    reference: Source | None = None,
     name: str = "adaptive_guarded",
 ) -> Team:
     """PULSE that learns what the archive leaves open of a linear law, guarded; see ``augmented``.
+
+    reference : contexts at which Phi's slopes in w are found, the world's own by default.
 
     Probability >= 1 - delta - (1 - level), conditional on the form of E[W | S]; no bias is left.
     """
@@ -175,7 +179,7 @@ def adaptive_guarded(
         law,
         world.features,
         ellipsoid,
-        world.s,
+        world.s if reference is None else reference,
         noise=trust.noise,
         theta_bound=trust.theta_bound,
         delta=trust.delta,

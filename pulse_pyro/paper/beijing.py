@@ -255,7 +255,7 @@ def mean_weather(values: Float, axis: int) -> Float:
 PAST = Stack(Lags(3), Window(4, mean_weather), Window(12, mean_weather), Window(28, mean_weather))
 DAY = Stack(Identity(), Window(4, mean_weather))
 IMPUTERS = (
-    Imputer("linear", linear_lags(PAST)),
+    Imputer("linear", linear_lags(PAST), fenced=True),
     Imputer("gp", gaussian_process(DAY, basis=10)),
     Imputer("neural", neural_density(PAST, components=3, width=128), anew=True, adaptive=True),
     Imputer("state_space", state_space(4, ar=1)),

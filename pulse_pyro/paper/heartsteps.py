@@ -308,7 +308,7 @@ CARRYING = Carrying(memory="level+ar")  # people differ, and what is left of a d
 NOW = Identity()  # rows at which people were not available are gaps: lags would lose most rounds
 # No state_space: with the present row alone as its window, and S always seen, it is the linear law.
 IMPUTERS = (
-    Imputer("linear", linear_lags(NOW)),
+    Imputer("linear", linear_lags(NOW), fenced=True),
     Imputer("gp", gaussian_process(NOW, basis=8)),
     Imputer("neural", neural_density(NOW, components=3), anew=True, adaptive=True),
 )

@@ -6,14 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pulse_pyro._core.errors import PulseError
 from pulse_pyro._core.parallel import Engine, in_order
 from pulse_pyro._core.progress import bar
-from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.uniform import calibrate
 from pulse_pyro.diagnostics.held_out import diagnose
 from pulse_pyro.paper.datasets import Dataset
@@ -70,14 +69,6 @@ def judged_table(judged: Sequence[Judged]) -> DataFrame:
     import pandas as pd
 
     return pd.DataFrame([vars(each) for each in judged]).set_index("law")
-
-
-def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, Calibration]:
-    """Fit on half of the pieces, in units of their sd, and calibrate on the others."""
-    fit, held_out = dataset.scale(dataset.pieces).split(seed=seed)
-    law = imputer.law.fit(fit, seed=seed)
-    features = next(iter(dataset.replays.values())).features
-    return law, calibrate(law, held_out, features, seed=seed)
 
 
 def _judge(job: JudgeJob) -> Judged:

@@ -353,7 +353,7 @@ PLAY_RULES = {
 CARRYING = Carrying(memory="level+ar")  # people differ, and what is left of a day lasts
 NOW = Identity()
 IMPUTERS = (
-    Imputer("linear", linear_lags(NOW)),
+    Imputer("linear", linear_lags(NOW), fenced=True),
     Imputer("gp", gaussian_process(NOW)),
     Imputer("neural", neural_density(NOW, components=3, width=32), anew=True, adaptive=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,19 +12,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float1, Float3, Int, whole
-from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.errors import DataError, PulseError
 from pulse_pyro._core.parallel import Engine, Local, in_order
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Summary, UnfittedLaw
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.uniform import calibrate
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, pulse, pulse_adaptive
 from pulse_pyro.envs.replay import Contrast, Replay, Replayed, joined, replay_run, shuffled
 from pulse_pyro.envs.simulation import Agent, Team
-from pulse_pyro.envs.teams import RewardScale, committee, remembering, with_past_rewards
+from pulse_pyro.envs.teams import (
+    RewardScale,
+    Trust,
+    committee,
+    guarded,
+    remembering,
+    with_past_rewards,
+)
 from pulse_pyro.laws.memory import MemoryKind
 from pulse_pyro.laws.remembering import with_memory
 from pulse_pyro.paper.committees import at_radius, seated
 from pulse_pyro.paper.datasets import Dataset
+from pulse_pyro.policies.balls import RewardNoise
 from pulse_pyro.policies.carried import past_rewards
 from pulse_pyro.radius import Radius
 
@@ -193,13 +204,15 @@ class Imputer:
     """A law to be compared, as agent ``pulse_<name>``.
 
     anew : fitted anew in every run, with a seed of its own, because its fit depends on chance;
-        otherwise once for all runs. adaptive : also played by ``pulse_adaptive``.
+        otherwise once for all runs. adaptive : also played by ``pulse_adaptive``. fenced : also
+        played by ``guarded``, where its calibration allows.
     """
 
     name: str
     law: UnfittedLaw
     anew: bool = False
     adaptive: bool = False
+    fenced: bool = False
 
 
 class Order(Protocol):
@@ -250,12 +263,16 @@ class FitJob(NamedTuple):
 
 
 class FittedImputer(NamedTuple):
-    """An imputer's fitted law, which knows its memory, facts about the fit, and its seed."""
+    """An imputer's fitted law, which knows its memory, facts about the fit, and its seed.
+
+    fence : the law fitted on half of the archive's pieces, and its calibration on the others.
+    """
 
     imputer: Imputer
     law: Any
     facts: LawFacts
     seed: int
+    fence: tuple[Any, Calibration] | None
 
 
 class CompareJob(NamedTuple):
@@ -296,9 +313,10 @@ def compare(
 
     Agents: oful (S alone), oful_lags (lags of S, no archive), pulse_<law>, pulse_adaptive, and
     oful_full, which sees W; oful_lags_rewards, pulse_<law>_memory; the committee of all that do not
-    see W. All play the rule's radius, ridge 1. Out of the order of time a unit's earlier rewards
-    are not to be had: agents that carry them play as those without, ties apart (rounding breaks
-    them), and do not vote. NOT covered:
+    see W; guarded_<law>, the rule's radius inside the ball of a calibration on half of the
+    archive's pieces, its law fitted on the others. All play the rule's radius, ridge 1. Out of the
+    order of time a unit's earlier rewards are not to be had: agents that carry them play as those
+    without, ties apart (rounding breaks them), and do not vote. NOT covered:
     what other data would show; see :class:`Replayed`.
     """
     whole(runs, "compare: runs", 2)
@@ -363,7 +381,19 @@ def _fitted(job: FitJob) -> FittedImputer:
     explained = _explained(law(first.s).mean().reshape(first.w.shape), first, job.rows)
     facts = LawFacts(seconds, explained, first.history.w_names)
     remembers = with_memory(law, job.dataset.archive, job.memory)
-    return FittedImputer(job.imputer, remembers, facts, job.seed)
+    fence = None
+    if job.imputer.fenced:
+        with contextlib.suppress(PulseError):  # judge says why there is no calibration
+            fence = calibrated(job.dataset, job.imputer, seed=job.seed)
+    return FittedImputer(job.imputer, remembers, facts, job.seed, fence)
+
+
+def calibrated(dataset: Dataset, imputer: Imputer, *, seed: int) -> tuple[Any, Calibration]:
+    """Fit on half of the pieces, in units of their sd, and calibrate on the others."""
+    fit, held_out = dataset.scale(dataset.pieces).split(seed=seed)
+    law = imputer.law.fit(fit, seed=seed)
+    features = next(iter(dataset.replays.values())).features
+    return law, calibrate(law, held_out, features, seed=seed)
 
 
 def _run(job: CompareJob) -> dict[str, Replayed]:
@@ -385,6 +415,7 @@ def _run(job: CompareJob) -> dict[str, Replayed]:
             agents: list[Agent | Team] = [replace(each, radius=rule.radius) for each in plain]
             if carried and rule.everyone:
                 agents += _voting(plain, carried, rule.radius, noise, timely=timely)
+                agents += _fenced(job, replay, rule.radius, noise)
             played[f"{setting}, {name}"] = replay_run(replay, agents, order)
     return played
 
@@ -392,7 +423,7 @@ def _run(job: CompareJob) -> dict[str, Replayed]:
 def _agents(job: CompareJob, replay: Replay) -> list[Agent]:
     """Return the agents whose features are known before the first round."""
     agents = []
-    for imputer, law, _, seed in job.laws:
+    for imputer, law, _, seed, _ in job.laws:
         agents.append(pulse(replay, law, name=f"pulse_{imputer.name}", seed=seed))
         if imputer.adaptive:
             with warnings.catch_warnings():
@@ -414,7 +445,7 @@ def _carried(job: CompareJob, replay: Replay, plain: Sequence[Agent], noise: flo
     ]
     made += [
         remembering(replay, law, scale, name=f"pulse_{imputer.name}_memory", seed=seed)
-        for imputer, law, _, seed in job.laws
+        for imputer, law, _, seed, _ in job.laws
     ]
     return [
         replace(team, learners=tuple(replace(one, ridge=lagged.ridge) for one in team.learners))
@@ -432,7 +463,7 @@ def _voting(
     """Return agents that carry rewards and the committee of all that do not see W, at one radius.
 
     timely : whether rounds come in order of time; else nothing is carried, and two equal members
-    would have two votes. A guard around the committee would be one more team in this list.
+    would have two votes.
     """
     here = [at_radius(team, radius) for team in carried]
     members = [
@@ -441,6 +472,24 @@ def _voting(
         if agent.name != CEILING
     ]
     return [*here, committee([*members, *(here if timely else ())], name=VOTING)]
+
+
+def _fenced(job: CompareJob, replay: Replay, radius: Radius, noise: float) -> list[Team]:
+    """Return the guard around the table's radius, of laws that have a calibration.
+
+    reward_sd is the archive's, S twice the largest utility: features are in sds. On real data a
+    check of the calibration has always failed so far: the guard is then a heuristic.
+    """
+    made = []
+    bound = 2.0 * float(np.nanmax(np.abs(replay.utility)))
+    trust = Trust(RewardNoise(noise, False), bound)
+    for imputer, _, _, seed, fence in job.laws:
+        if fence is None:
+            continue
+        team = guarded(replay, *fence, trust, name=f"guarded_{imputer.name}", seed=seed)
+        own = replace(team.learners[0], ridge=1.0)
+        made.append(replace(team, learners=(own,), advisor=radius))
+    return made
 
 
 def _explained(mean: Float3, replay: Replay, rows: Bool) -> Float1:
