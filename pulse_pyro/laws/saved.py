@@ -197,7 +197,7 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
                 f"it was made with law {saved['law_id']}, but the law passed is {law.id}."
             )
         _same_answers(law, saved["probe"])
-        _same_memory(law.memory, memory)
+        same_memory(law.memory, memory)
         return law
     model = law_from(saved["spec"], law)
     if not isinstance(model, Law):
@@ -240,7 +240,7 @@ def _unpack_memory(packed: Packed, w_dim: int) -> Memory | None:
     return memory
 
 
-def _same_memory(handed: Memory | None, saved: Memory | None) -> None:
+def same_memory(handed: Memory | None, saved: Memory | None) -> None:
     """Refuse a law whose memory is another than the one saved: its ``id`` does not tell."""
     values = [
         None if each is None else (each.kind, *(a.tobytes() for a in each.arrays))

@@ -108,6 +108,11 @@ class Joint:
                     f"Committee: members must see the same columns of S, but {name!r} has "
                     f"{each.law.schema.s_names} and others {self.law.schema.s_names}."
                 )
+            if each.w_names != self.w_names:
+                raise SettingError(
+                    f"Committee: members must impute the same columns of W, but {name!r} has "
+                    f"{each.w_names} and others {self.w_names}."
+                )
 
     @property
     def dims(self) -> list[int]:
@@ -147,11 +152,11 @@ class Joint:
         reward: float,
         belief: Callable[[int], Belief],
     ) -> None:
-        """Let a reward tell of its unit; a member that sat the round out learns nothing."""
+        """Let a reward tell of its unit; a memory that sat the round out learns nothing."""
         places = [at for _, at in self._places()]
         for k, one, own in self._shares(kept):
             mine = partial(_another, belief, k)
-            if np.isfinite(x[places[k]]).all():
+            if not own or np.isfinite(x[places[k]]).all():
                 one.tell(_of(past, k), own, x[places[k]], action, reward, mine)
             else:
                 one.drop(_of(past, k), own)
@@ -167,8 +172,15 @@ class Joint:
             one.drop(_of(past, k), own)
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
-        """Return the features of a full context, as each member would have them."""
-        return np.concatenate([each.taught(s, w, action, x[at]) for each, at in self._places()])
+        """Return the features of a full context, as each member would have them.
+
+        A member that sat the round out does not learn from it either.
+        """
+        parts = [
+            each.taught(s, w, action, x[at]) if np.isfinite(x[at]).all() else x[at]
+            for each, at in self._places()
+        ]
+        return np.concatenate(parts)
 
     def swap(self, law: FittedLaw) -> None:
         """Refuse: which member's law it would be is not said."""
@@ -247,7 +259,7 @@ class CommitteeRules:
         past = None
         if isinstance(member, tuple) and len(member) == 2 and isinstance(member[1], PastRewards):
             member, past = member
-        if isinstance(member, Ellipsoid):
+        if isinstance(member, Ellipsoid) and past is None:
             if member.law_id != getattr(law, "id", None):
                 raise SettingError(
                     f"Committee: the ellipsoid of {name!r} is not that of the committee's first "
@@ -260,6 +272,11 @@ class CommitteeRules:
             return scored
         if isinstance(member, Summary) and not hasattr(member, "schema"):
             return RawLags(law, self.features, member, past)
+        if past is not None:
+            raise SettingError(
+                f"Committee: past rewards of {name!r} go with raw lags, (Lags(19), "
+                f"past_rewards(1)), but got {type(member).__name__}."
+            )
         own = as_law(member, f"Committee: {name}")
         plain = Imputed(own, self.features, DRAWS, seed=0)
         if getattr(own, "memory", None) is not None:
@@ -344,24 +361,26 @@ class Ballot:
                 del one.each[k]
         self._rescore(lambda x: np.delete(x, np.arange(*gone)))
         at = sum(shares[:k])
-        for key, found in self.policy._open.items():
-            kept = found.carried[:at] + found.carried[at + shares[k] :]
-            self.policy._open[key] = found._replace(carried=kept)
-        self.policy._learned.clear()
+        for decisions in (self.policy._open, self.policy._learned):
+            for key, found in decisions.items():
+                kept = found.carried[:at] + found.carried[at + shares[k] :]
+                decisions[key] = found._replace(carried=kept)
 
     def _rescore(self, change: Callable[[Float1], Float1]) -> None:
-        """Bring what open decisions were scored with into the new order of members."""
-        for key, found in self.policy._open.items():
-            x = change(found.decision.x)
-            x.flags.writeable = False
-            self.policy._open[key] = found._replace(decision=found.decision._replace(x=x))
+        """Bring what decisions were scored with into the new order of members."""
+        for decisions in (self.policy._open, self.policy._learned):
+            for key, found in decisions.items():
+                x = change(found.decision.x)
+                x.flags.writeable = False
+                decisions[key] = found._replace(decision=found.decision._replace(x=x))
         self.policy.resize()
 
 
 def _caught_up(fresh: Follower, others: Sequence[Follower]) -> Follower:
-    """Let a follower see the rows that another one has kept."""
+    """Let a follower see the rows that another one has kept; steps that were missed count too."""
     rows = max((one.state().get("rows", NO_ROWS) for one in others), key=len)
-    for row in rows[np.isfinite(rows).any(1)]:
+    seen = np.flatnonzero(np.isfinite(rows).any(1))
+    for row in rows[seen[0] :] if seen.size else ():
         fresh.push(row)
     return fresh
 

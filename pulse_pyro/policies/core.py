@@ -97,8 +97,12 @@ class Core(Protocol):
     def choose(self, x: Float4, mask: Bool, about: RoundErrors | None) -> CoreChoice | None:
         """Choose an arm for features x (1, 1, K, d); None where they cannot be scored."""
 
-    def learn(self, x: Float1, reward: float, about: RoundErrors) -> None:
-        """Learn the reward of an arm whose features were x (d,)."""
+    def learn(self, x: Float1, reward: float, about: RoundErrors, scored: Float1) -> None:
+        """Learn the reward of an arm of features x (d,).
+
+        scored : (d,) those it was decided on, others than x where W was revealed: what was
+        predicted is judged by them.
+        """
 
     def check_swap(self) -> None:
         """Refuse to go on with another law where what is said of errors is about the old one."""
@@ -182,7 +186,7 @@ class BonusCore:
             about=told(e),
         )
 
-    def learn(self, x: Float1, reward: float, about: RoundErrors) -> None:
+    def learn(self, x: Float1, reward: float, about: RoundErrors, scored: Float1) -> None:
         """Learn a reward."""
         self._reward[:], self._error[:] = reward, about.coef[0, 0]
         self._round = self._extra

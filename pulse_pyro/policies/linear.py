@@ -204,7 +204,7 @@ def update(
 
 def check_size(x: Float, ridge: float, where: str) -> None:
     """Refuse features so large against the ridge that double precision cannot hold Sigma."""
-    largest, scale = float(np.abs(x).max()), float(np.sqrt(ridge))
+    largest, scale = float(np.abs(x).max(initial=0.0)), float(np.sqrt(ridge))
     if not largest <= TOO_LARGE * scale:
         raise FeatureError(
             f"{where}: a feature is {largest:.3g} while sqrt(ridge) is {scale:.3g}; "

@@ -144,8 +144,14 @@ class PulseUCB(Streaming):
         draws = whole(size, "PulseUCB: size", 2)
         if archive is not None and archive.fitted is not law:
             raise SettingError("PulseUCB: the growing archive was made with another law.")
-        plain = Imputed(law, features, draws, seed)
         remembers = getattr(law, "memory", None) is not None
+        if archive is not None and (remembers or isinstance(advisor, Committee)):
+            what = "the law's memory is" if remembers else "its committee's evidence is"
+            raise SettingError(
+                f"PulseUCB: a growing archive would swap the law, but {what} about this one; leave "
+                "archive= out."
+            )
+        plain = Imputed(law, features, draws, seed)
         guard = {
             "reward_sd": reward_sd,
             "reward_range": reward_range,
@@ -193,6 +199,11 @@ class PulseUCB(Streaming):
         asked: Advisor = constant(ball.sigma)
         if isinstance(advisor, Committee):
             rules, members = advisor.hand_over("PulseUCB")
+            if "guard" in members:
+                raise SettingError(
+                    "PulseUCB: 'guard' is the name of the guard's own learner; give that member of "
+                    "the committee another."
+                )
             joint = Joint({"guard": scored} | members)
             others, votes = [rules.shape(each) for each in joint.dims[1:]], rules.votes
             scored, asked = joint, "committee"

@@ -140,6 +140,8 @@ class Remembered:
         belief: Callable[[int], Belief],
     ) -> None:
         """Let a reward tell of its step, by what was believed before it was learned."""
+        if not kept:
+            return  # decided before this memory was kept
         one, (step,), (theta, inverse, scale) = _own(past), kept, belief(0)
         slope: Float1 = step.slope @ theta
         _, cov = one.memory.left()
@@ -151,11 +153,12 @@ class Remembered:
 
     def reveal(self, past: list[Follower], kept: tuple[Carried, ...], w: Float1) -> bool:
         """Take in the W of a step: it tells u itself; False where it came too late."""
-        return _own(past).reveal(kept[0].at, w, kept[0].mean)
+        return not kept or _own(past).reveal(kept[0].at, w, kept[0].mean)
 
     def drop(self, past: list[Follower], kept: tuple[Carried, ...]) -> None:
         """No reward of this step will come."""
-        _own(past).memory.close(kept[0].at)
+        for step in kept:
+            _own(past).memory.close(step.at)
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return Phi((s, w), action)."""

@@ -335,7 +335,7 @@ class Streaming:
         self.core.draw()  # even if the round is refused
         own = self.scorer.fill(past, arms, x)
         if not np.isfinite(x[0, 0, arms, : self.core.width]).all():
-            raise refusal(self.scorer.names, x, arms, unit)
+            raise refusal(self.scorer.names, x[..., : self.core.width], arms, unit)
         about = self.core.about(past, own if given is None else given)
         if about is not None:
             coef = np.zeros(about.coef.shape)  # of arms that are not allowed nothing is asked
@@ -393,13 +393,18 @@ class Streaming:
         ``learn`` together with the reward teaches the true features as well. Of decisions that
         were learned the newest 512 are remembered; earlier ones, and those forgotten, are refused.
         """
-        key = decision.id if isinstance(decision, Decision) else decision
-        found = self._open.get(int(key)) or self._learned.get(int(key))
-        if found is None:
+        if not isinstance(decision, Decision | int | np.integer):
             raise RewardError(
-                f"reveal: decision {key} is neither open nor among the {KEPT} learned last; "
-                "nothing was changed."
+                f"reveal: the first argument must be a Decision or its id, but got {decision!r}; "
+                "reveal(decision, w)."
             )
+        key = decision.id if isinstance(decision, Decision) else int(decision)
+        found = self._open.get(key) or self._learned.get(key)
+        if found is None:
+            kept = f"neither open nor among the {KEPT} learned last"
+            if self._tracks is None and self.archive is None:
+                kept = "not open, and without a memory or a growing archive W tells nothing later"
+            raise RewardError(f"reveal: decision {key} is {kept}; nothing was changed.")
         row = full_row(w, self.law.schema, f"decision {key}")
         if self._tracks is not None:
             self._tracks.reveal(self._pasts.units[found.unit], found.carried, row[0])
@@ -438,9 +443,9 @@ class Streaming:
             self._tracks.tell(
                 past, found.carried, found.decision.x, action, value, self.core.belief
             )
-        self.core.learn(x, value, about)
+        self.core.learn(x, value, about, found.decision.x)
         del self._open[key]
-        if found.carried or self.archive is not None:
+        if self._tracks is not None or self.archive is not None:
             self._learned[key] = found
             if len(self._learned) > KEPT:
                 del self._learned[next(iter(self._learned))]
@@ -457,6 +462,8 @@ class Streaming:
     def swap_law(self, law: FittedLaw) -> None:
         """Go on with another law of the same columns and summary; nothing learned is lost."""
         self.core.check_swap()
+        if self._tracks is not None:
+            self.scorer.swap(law)  # which says why it cannot be
         fresh = self._pasts.followed_by(law, self.archive)
         self.scorer.swap(law)
         self._pasts.law, self._pasts.units = law, fresh
@@ -472,10 +479,11 @@ class Streaming:
                 self._tracks.drop(self._pasts.units[dropped.unit], dropped.carried)
 
     def _take_in(self, s: ArrayLike, unit: str) -> tuple[list[Follower], int]:
+        if np.ndim(s) > 1 and not (self.archive is None and self._tracks is None):
+            who = "a growing archive" if self._tracks is None else "a committee, or a memory,"
+            raise SettingError(f"act: {who} takes one context a round, not one per arm.")
         if self.archive is None:
             return self._pasts.push(s, unit), -1
-        if np.ndim(s) > 1:
-            raise SettingError("act: a growing archive takes one context a round, not one per arm.")
         past = self._pasts.push(s, unit)
         return past, self.archive.see(unit, past[0].now)
 

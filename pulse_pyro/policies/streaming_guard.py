@@ -46,9 +46,11 @@ from pulse_pyro.policies.members import (
     ROUNDS,
     SCALE,
     SHAPE,
+    STACK,
     UCB,
     UNUSABLE,
     VOTE,
+    MemberState,
     first_state,
     member_setup,
     play_members,
@@ -63,6 +65,7 @@ WHO = (
     ("guard", "the advisor's arm may cost more than the guard allows"),
     ("guard", "the advisor proposed no arm that is allowed"),
 )
+JUDGED = [SCALE, EVIDENCE, STACK]  # what of a member's sums is about its predictions
 UNFENCED = "it was proposed, and nothing fences it in"
 
 
@@ -284,6 +287,10 @@ class StreamingGuard:
         """Weights of the learners' votes in the newest decision, (k,)."""
         return self._weights.copy()
 
+    def restore_weights(self, weights: Float1) -> None:
+        """Go on from the weights (k,) of a decision made before a pause."""
+        self._weights = np.array(weights)
+
     @property
     def width(self) -> int:
         """Features of the first learner; of a committee without a ball any learner's will do."""
@@ -318,9 +325,9 @@ class StreamingGuard:
             self._given[0, 0] = self._asked(mean[0], width[0], allowed)
         self._play(x, self._unknown, mask, self._drawn, about)
         action = int(out.action[0, 0])
-        self._weights = out.weights[0, 0].copy()
         if action < 0:
             return None
+        self._weights = out.weights[0, 0].copy()
         chosen = int(out.chosen[0, 0])
         self.counts[chosen] += 1
         if len(self._weights) > 1:
@@ -338,8 +345,23 @@ class StreamingGuard:
             about=about.of(action),
         )
 
-    def learn(self, x: Float1, reward: float, about: RoundErrors) -> None:
-        """Learn the reward of an arm whose features were x (d,)."""
+    def learn(self, x: Float1, reward: float, about: RoundErrors, scored: Float1) -> None:
+        """Learn the reward of an arm of features x (d,); scored : those it was decided on.
+
+        Evidence is about what was predicted: where W was revealed, members learn from x and are
+        judged by what they had scored without it.
+        """
+        if x is not scored:
+            before, sums = self.kept, self.sums
+            self.kept = MemberState(*(array.copy() for array in before))
+            self.sums = BallSums(*(array.copy() for array in sums))
+            self._learn_one(scored, reward, about)
+            judged, self.kept, self.sums = self.kept.sums[0, :, JUDGED], before, sums
+        self._learn_one(x, reward, about)
+        if x is not scored:
+            self.kept.sums[0, :, JUDGED] = judged
+
+    def _learn_one(self, x: Float1, reward: float, about: RoundErrors) -> None:
         rewards, led = np.full((1, 1, 1), reward), self.kept.sums[0, :, LED].copy()
         self._play(x.reshape(1, 1, 1, -1), rewards, NO_MASK, NO_NOISE, about, alone=True)
         self.kept.sums[0, :, LED] = led  # a round is led when it is decided, not when it is learned
