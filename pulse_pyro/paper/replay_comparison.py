@@ -297,7 +297,8 @@ def compare(
     Agents: oful (S alone), oful_lags (lags of S, no archive), pulse_<law>, pulse_adaptive, and
     oful_full, which sees W; oful_lags_rewards, pulse_<law>_memory; the committee of all that do not
     see W. All play the rule's radius, ridge 1. Out of the order of time a unit's earlier rewards
-    are not to be had: agents that carry them play as those without, and do not vote. NOT covered:
+    are not to be had: agents that carry them play as those without, ties apart (rounding breaks
+    them), and do not vote. NOT covered:
     what other data would show; see :class:`Replayed`.
     """
     whole(runs, "compare: runs", 2)

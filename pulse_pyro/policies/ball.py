@@ -136,9 +136,16 @@ def operator_norm(a: Float2, inverse: Float2) -> float:
     return math.sqrt(trace * math.exp(log_scale / 2.0**POWER)) * (1.0 + 1e-12)
 
 
-@njit(cache=True, error_model="numpy", fastmath=False)
+@njit(cache=True, error_model="numpy", fastmath=False, inline="always")
 def ball_root(
-    rule: BallRule,
+    numbers: Float1,
+    weights: Float1,
+    spread: Float3,
+    top: Float1,
+    directions: Float2,
+    norms: Float1,
+    of: Int,
+    chi: Float1,
     plain: Float2,
     outer: Float3,
     ridge: float,
@@ -146,11 +153,19 @@ def ball_root(
     logdet: float,
     inverse: Float2,
     theta: Float1,
+    at: Float1,
+    per: Float1,
+    value: Float1,
+    reach: Float1,
+    sums: Float1,
 ) -> float:
-    """Return r after ``rounds`` rewards; plain (k, 2) and outer (k, d, p) are one run's sums."""
-    weights, spread, top, chi = rule.weights, rule.spread, rule.top, rule.chi
-    directions, norms, of = rule.directions, rule.norms, rule.of
-    size, noise, delta, most_sigma, most_size = rule.numbers
+    """Return r after ``rounds`` rewards; plain (k, 2) and outer (k, d, p) are one run's sums.
+
+    The first eight are those of a :class:`BallRule`; the last five are room to work in, (actions,)
+    twice and (k,): arrays made in every round would cost more than the radius.
+    """
+    size, noise, delta = numbers[0], numbers[1], numbers[2]
+    most_sigma, most_size = numbers[3], numbers[4]
     if rounds == 0:
         return math.sqrt(ridge) * most_size  # theta_hat_0 = 0: exact, no noise yet
     d, count = theta.shape[0], directions.shape[0]
@@ -163,8 +178,8 @@ def ball_root(
     here, more = math.sqrt(here), math.sqrt(max(more, 0.0))
     # the part of sigma that W leaves open, for each action
     arms, q = spread.shape[0], spread.shape[2]
-    at, per = np.zeros(arms), np.zeros(arms)
     for a in range(arms if q > 0 else 0):
+        at[a], per[a] = 0.0, 0.0
         for i in range(q):
             total = 0.0
             for j in range(d):
@@ -178,7 +193,6 @@ def ball_root(
             at[a] += total * total
         at[a], per[a] = math.sqrt(at[a]), math.sqrt(max(per[a], 0.0))
     # the bias: each m_k's own weight at theta_hat, what r adds to it, and its sums
-    value, reach, sums = np.empty(count), np.empty(count), np.empty(count)
     bias, slope, worst = 0.0, 0.0, 0.0
     for k in range(count):
         total, square = 0.0, 0.0
@@ -222,27 +236,33 @@ def ball_root(
     return r
 
 
-@njit(cache=True, error_model="numpy", fastmath=False)
+@njit(cache=True, error_model="numpy", fastmath=False, inline="always")
 def add_round(
-    rule: BallRule,
-    rounds: BallRounds,
+    of: Int,
+    chi: Float1,
+    coef: Float,
+    psi: Float,
     plain: Float2,
     outer: Float3,
-    x: Float1,
+    x: Float3,
+    at: int,
     square: float,
     r: int,
     t: int,
     a: int,
 ) -> None:
-    """Count a round that was learned from: x (d,) its features, square = x' Sigma^{-1} x before."""
-    coef = rounds.coef[min(r, rounds.coef.shape[0] - 1), min(t, rounds.coef.shape[1] - 1), a]
+    """Count a round that was learned from: x[0, at] its features, square = x' Sigma^{-1} x before.
+
+    of, chi : of a :class:`BallRule`. coef, psi : of :class:`BallRounds`.
+    """
+    run, when = min(r, coef.shape[0] - 1), min(t, coef.shape[1] - 1)
     grow = math.sqrt(square / (1.0 + square)) if square > 0.0 else 0.0
-    for k in range(rule.directions.shape[0]):
-        c, i = coef[k], rule.of[k]
-        if rule.chi.shape[0] > 0:
-            for j in range(x.shape[0]):
+    for k in range(of.shape[0]):
+        c, i = coef[run, when, a, k], of[k]
+        if chi.shape[0] > 0:
+            for j in range(outer.shape[1]):
                 for m in range(outer.shape[2]):
-                    outer[k, j, m] += c * x[j] * rounds.psi[r, t, i, m]
+                    outer[k, j, m] += c * x[0, at, j] * psi[r, t, i, m]
         else:
             plain[k, 0] += c * c
             plain[k, 1] += abs(c) * grow

@@ -503,7 +503,10 @@ def play_members(
         output.apart,
         output.weights,
     )
-    truth, late, errors = about.truth, about.late, rule.directions.shape[0] > 0
+    numbers, lengths, open_w, top_w = rule.numbers, rule.weights, rule.spread, rule.top
+    directions, norms, of, chi = rule.directions, rule.norms, rule.of, rule.chi
+    coef_in, psi_in = rounds.coef, rounds.psi
+    truth, late, errors = about.truth, about.late, directions.shape[0] > 0
     runs, horizon, arms, _ = x.shape
     members, states, most = ridge.shape[0], carry.keep.shape[0], state.theta.shape[2]
     now, reach = np.zeros((members, arms, most)), np.zeros((members, arms, most))
@@ -511,6 +514,9 @@ def play_members(
     active, open_arms = np.empty(members, np.bool_), np.ones(arms, np.bool_)
     index, weights, logs = np.empty(arms), np.empty(members), np.empty(members)
     told, spread, before = np.empty(states), np.empty(carry.start.shape[0]), np.empty(states)
+    at_theta, per_root = np.empty(open_w.shape[0]), np.empty(open_w.shape[0])
+    values, reaches = np.empty(directions.shape[0]), np.empty(directions.shape[0])
+    bias_sums = np.empty(directions.shape[0])
     one_arm, slope = np.ones(1, np.bool_), np.empty(states)
     d0 = dims[0]
     free = setup.slack <= 0.0 and setup.advisor == VOTE
@@ -546,11 +552,14 @@ def play_members(
                     vote_weights(sums, setup.rule, setup.temper, active, weights)
                     if errors:
                         add_round(
-                            rule,
-                            rounds,
+                            of,
+                            chi,
+                            coef_in,
+                            psi_in,
                             plain,
                             outer,
-                            kept_x[slot][0, 0, :d0],
+                            kept_x[slot],
+                            0,
                             late_square[0, 0],
                             r,
                             due,
@@ -630,7 +639,14 @@ def play_members(
             root = fixed_root
             if fixed_root < 0.0:
                 root = ball_root(
-                    rule,
+                    numbers,
+                    lengths,
+                    open_w,
+                    top_w,
+                    directions,
+                    norms,
+                    of,
+                    chi,
                     plain,
                     outer,
                     ridge[0],
@@ -638,6 +654,11 @@ def play_members(
                     sums[0, LOGDET],
                     guarded,
                     own,
+                    at_theta,
+                    per_root,
+                    values,
+                    reaches,
+                    bias_sums,
                 )
             root_out[r, t] = root
             if truth.shape[1] == d0:
@@ -725,11 +746,14 @@ def play_members(
                     before[i] = told[i]
                 if errors:
                     add_round(
-                        rule,
-                        rounds,
+                        of,
+                        chi,
+                        coef_in,
+                        psi_in,
                         plain,
                         outer,
-                        now[0, action, :d0],
+                        now,
+                        action,
                         square[0, action],
                         r,
                         t,

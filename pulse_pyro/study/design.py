@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 NEGLIGIBLE = 0.01  # of what playing at random costs: differences below it count as none
 RUNS = 64  # of each environment
 TIED = 2.0  # paired standard errors
+CONTRADICTED = 0.05  # share of a pilot's posterior beyond theta_bound that is worth a note
 RESAMPLED = 400  # bootstrap samples of the runs
 ROOM = 3  # times as many held-out rows as rounds are kept: runs differ in their units
 SCOPE = (
@@ -548,7 +549,7 @@ def compare_candidates(
     engine = Local(min(workers, len(jobs)))
     played = list(bar(in_order(rehearse, jobs, engine), label="environments", total=len(jobs)))
     candidates = _candidates(policies, truths, how, jobs)
-    notes = _short(stakes, rounds, int(usable.sum())) + notes
+    notes = _short(stakes, rounds, int(usable.sum())) + _long(stakes, pilot, policies.seed) + notes
     return _gathered(policies, candidates, jobs, played, notes, left_out)
 
 
@@ -647,6 +648,21 @@ def _short(stakes: Stakes, rounds: int, rows: int) -> list[str]:
     return [
         f"a horizon of {stakes.horizon:,} rounds was asked for, {rounds:,} were played: "
         f"{rows:,} held-out rows can be, and never more than {MOST:,}."
+    ]
+
+
+def _long(stakes: Stakes, pilot: Pilot | None, seed: int) -> list[str]:
+    """Say so where a pilot contradicts theta_bound, which every ball rests on."""
+    if pilot is None:
+        return []
+    rng = stream(seed, "design", "pilot")
+    size = np.linalg.norm([pilot.draw(rng) for _ in range(200)], axis=1)
+    share = float((size > stakes.theta_bound).mean())
+    if share <= CONTRADICTED:
+        return []
+    return [
+        f"{share:.0%} of what the pilot says of theta* is longer than theta_bound = "
+        f"{stakes.theta_bound:g}; {np.quantile(size, 0.95):.2g} would hold 95 %."
     ]
 
 

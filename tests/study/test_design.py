@@ -270,6 +270,25 @@ def test_a_pilot_tells_where_theta_is():
         pilot_posterior(x[:, :2], reward, stakes=STAKES, features=PHI)
 
 
+def test_a_pilot_that_contradicts_theta_bound_is_noted():
+    x = np.random.default_rng(0).standard_normal((400, 4))
+    settings = small(candidates=("oful",), constants=(), scenarios=SCENARIOS[:1])
+    notes = [
+        pp.design(
+            history(),
+            pp.linear_lags(3),
+            PHI,
+            stakes=STAKES,
+            settings=settings,
+            pilot=(x, scale * x[:, 1]),
+            seed=0,
+        ).notes
+        for scale in (0.5, 2.0)
+    ]
+    assert not notes[0]
+    assert "theta_bound = 1.1; 2 would" in notes[1][0]
+
+
 def with_rewards(folder, arms=2):
     import pandas as pd
 
