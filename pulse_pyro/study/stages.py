@@ -36,7 +36,7 @@ from pulse_pyro.study.workspace import (
     unchanged,
     write_stage,
 )
-from pulse_pyro.study.worlds import RivalWorld, StudyPolicies, memory_left
+from pulse_pyro.study.worlds import RivalWorld, StudyPolicies, StudySimulation, memory_left
 
 Result = TypeVar("Result")
 SHOWN = 100  # parameters listed in fit.json; the saved law has all
@@ -257,6 +257,7 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         seed=study.seed,
         memory=memory_left(work.fitted, work.parts[1]),
     )
+    failed = work.calibration.verdict == "fail"
     world = work.world or _rival_world(work)
     played = world.play(policies)
     _, runs, rounds = played.run.regret.shape
@@ -273,11 +274,24 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
     }
     sections = [
         Section("What was played", played.text),
-        *([] if played.parts is None else radius_sections(played.parts, outside=played.outside)),
+        *_radius(played, "a check of the calibration failed" if failed else policies.memory),
         *policy_sections(played.run, played.agents, heuristic=played.heuristic, votes=played.votes),
         *stage_sections("simulate", played.run),
     ]
     return StageOutput(played.run, work.fitted.id, summary, sections)
+
+
+def _radius(played: StudySimulation, invalid: str) -> list[Section]:
+    """Return what the calibrated radius is made of; invalid : why it bounds nothing, "" if it may.
+
+    A claim that failed is not shown as a number.
+    """
+    if played.parts is None:
+        return []
+    if invalid:
+        text = f"Not shown: {invalid}, so no radius of the confidence ball holds."
+        return [Section("Radius", text)]
+    return radius_sections(played.parts, outside=played.outside)
 
 
 def _rival_world(work: Workspace) -> RivalWorld:

@@ -85,7 +85,7 @@ def test_the_stage_asks_for_memory_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(worlds, "RUNS", 1)
     path = write_study(
         tmp_path / "mine",
-        ("horizon = 40", 'horizon = 40\nagents = ["guarded"]'),
+        ("horizon = 40", 'horizon = 40\nagents = ["guarded", "pulse_calibrated"]'),
         ("level = 0.95", 'level = 0.95\nband = "linear"'),
     )
     remembering_history(0.8).to_csv(path.parent / "archive.csv", index=False)
@@ -101,6 +101,8 @@ def test_the_stage_asks_for_memory_itself(tmp_path, monkeypatch):
     assert "The guard is a heuristic here, no guarantee: what the law leaves of w0" in said
     sections = {s["title"]: s for s in read_json(work.folder("simulate") / "sections.json")}
     assert sections["Guards"]["table"]["columns"] == ["agent", "overruled"]
+    assert sections["Radius"]["text"].startswith("Not shown: what the law leaves of w0")
+    assert sections["Radius"]["figure"] is None
 
 
 def test_votes_are_the_mean_over_runs(made):
