@@ -187,17 +187,20 @@ def spread_at(features: Features, s: Float2, mean: Float2, cov: Float3) -> Float
     sd = mean.std(0)
     step = np.where(sd > 0, sd, 1.0)
     at = slopes(features, s, mean, step)  # (action, n, w, d)
-    d = at.shape[-1]
+    d, n = at.shape[-1], len(s)
+    size, axis = np.linalg.eigh(cov)
+    half = axis * np.sqrt(np.maximum(size, 0.0))[:, None]  # (n, w, w), half half' = cov
     out = np.zeros((len(at), d, d))
     for a, slope in enumerate(at):
-        each = np.einsum("nid,nij,nje->nde", slope, cov, slope)
-        average = each.mean(0)
-        value, vector = np.linalg.eigh(average)
+        each = np.swapaxes(slope, 1, 2) @ half  # (n, d, w)
+        flat = np.moveaxis(each, 1, 0).reshape(d, -1)
+        value, vector = np.linalg.eigh(flat @ flat.T / n)
         keep = value > 1e-12 * max(float(value[-1]), 1e-300)
         root, back = vector[:, keep] * np.sqrt(value[keep]), vector[:, keep] / np.sqrt(value[keep])
         if not keep.any():
             continue
-        most = float(np.linalg.eigvalsh(back.T @ each @ back)[:, -1].max())
+        beside = back.T @ each  # (n, q, w): what each context is of the mean
+        most = float(np.linalg.eigvalsh(np.swapaxes(beside, 1, 2) @ beside)[:, -1].max())
         out[a, :, : int(keep.sum())] = math.sqrt(max(most, 0.0)) * root
     used = int((out != 0).any(axis=(0, 1)).sum())
     return out[:, :, : max(used, 1)]
