@@ -80,7 +80,8 @@ def load(path: str | Path, law: Any = None, features: Any = None, advisor: Any =
     ----------
     path : the folder.
     law : the Law a custom model or summary was fitted with, or the fitted law; nothing where the
-        law is built in, for it was stored. Its sites, shapes, summary and its answers at a few
+        law is built in, for it was stored; of a committee with several custom laws a mapping,
+        member -> Law. Its sites, shapes, summary and its answers at a few
         inputs are compared with those saved.
     features : Phi, needed by calibrations and policies; compared at a few contexts.
     advisor : the function a guarded policy was advised by, if it was one; its answers may depend on

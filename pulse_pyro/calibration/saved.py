@@ -23,6 +23,7 @@ from pulse_pyro.calibration.crossfit import AverageLaw
 from pulse_pyro.calibration.targets import FeatureTargets, MissingTargets
 from pulse_pyro.data.history import History
 from pulse_pyro.features import pack_features, unpack_features
+from pulse_pyro.laws.adapter import LawAdapter, as_law
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.saved import pack_law, unpack_law
 
@@ -83,6 +84,8 @@ def unpack_any_law(packed: Packed, law: Any) -> Any:
             f"its law, {saved['type']}, is none of this package and is not stored; pass it: "
             "load(path, law=law)."
         )
+    if saved["type"] == LawAdapter.__name__ and callable(law) and hasattr(law, "schema"):
+        law = as_law(law, "load")  # as it was when it was first handed in
     passed = {
         "type": type(law).__name__,
         "law_id": getattr(law, "id", None),

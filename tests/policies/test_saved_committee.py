@@ -314,6 +314,36 @@ def test_a_law_with_another_memory_is_refused(tmp_path):
             pp.load(path, other, WA)
 
 
+class Bare:
+    """A law of another make: __call__ and schema alone, and what it looks at."""
+
+    def __init__(self, own):
+        self.own, self.schema, self.summary = own, own.schema, own.summary
+
+    def __call__(self, source, at=None):
+        return self.own(source, at)
+
+
+def test_laws_of_another_make_are_handed_back_as_they_were_handed_in(tmp_path):
+    bare, other = Bare(law()), Bare(law(lags=4))
+    told = pp.laws.with_memory(bare, archive(12, 20), "ar")
+    bots = [
+        (lambda: pp.PulseUCB(bare, WA, pp.constant(1.0)), bare),
+        (lambda: pp.PulseUCB(told, WA, pp.constant(1.0), reward_sd=0.1), told),
+        (lambda: team(members={"pulse": law(), "bare": other}), {"bare": other}),
+    ]
+    for make, handed in bots:
+        straight, bot = make(), make()
+        whole = play(straight, 0, 30)
+        play(bot, 0, 20)
+        back = pp.load(pp.save(bot, tmp_path / "p"), handed, WA)
+        for one, two in zip(play(back, 20, 30), whole[20:], strict=True):
+            assert_same(one, two)
+    path = pp.save(bots[1][0](), tmp_path / "p")
+    with pytest.raises(pp.errors.BundleError, match=r"a law of memory 'ar', but .* no memory"):
+        pp.load(path, bare, WA)
+
+
 SHAPES = {
     "weights": "state/weights",
     "past weights": "state/weights.past",
