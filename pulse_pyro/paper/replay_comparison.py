@@ -484,8 +484,8 @@ def _fenced(job: CompareJob, replay: Replay, radius: Radius, noise: float) -> li
     bound = 2.0 * float(np.nanmax(np.abs(replay.utility)))
     trust = Trust(RewardNoise(noise, False), bound)
     for imputer, _, _, seed, fence in job.laws:
-        if fence is None:
-            continue
+        if fence is None or fence[1].parts[0].targets.features.names != replay.features.names:
+            continue  # a calibration speaks of one Phi
         team = guarded(replay, *fence, trust, name=f"guarded_{imputer.name}", seed=seed)
         own = replace(team.learners[0], ridge=1.0)
         made.append(replace(team, learners=(own,), advisor=radius))
