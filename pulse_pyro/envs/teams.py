@@ -33,6 +33,7 @@ from pulse_pyro.policies.balls import (
     calibration_bias,
     ellipsoid_ball,
     ellipsoid_rounds,
+    with_memory_note,
 )
 from pulse_pyro.policies.carried import MemoryCarry, PastRewards
 from pulse_pyro.policies.guard import Ball, Learner, bias_map, reward_spread, spread_at
@@ -123,7 +124,8 @@ def guarded(
     x = pulse(world, law, seed=seed).x.copy()
     x[~np.isfinite(rounds.coef).all((2, 3))] = np.nan
     own = Learner(x, ball.ridge(x.shape[-1]), ball.sigma, ball.sigma)
-    return Team(name, (own,), (name,), ball, rounds, constant(ball.sigma))
+    fence = with_memory_note(ball, law)
+    return Team(name, (own,), (name,), fence, rounds, constant(ball.sigma))
 
 
 def ellipsoid_guarded(
@@ -157,7 +159,8 @@ def ellipsoid_guarded(
     arms = [world.features.unchecked(flat, mean, a) for a in range(world.features.actions)]
     x = np.stack(arms, axis=1).reshape(*s.shape[:2], len(arms), -1)
     own = Learner(x, ball.ridge(x.shape[-1]), ball.sigma, ball.sigma)
-    return Team(name, (own,), (name,), ball, rounds, constant(ball.sigma))
+    fence = with_memory_note(ball, law)
+    return Team(name, (own,), (name,), fence, rounds, constant(ball.sigma))
 
 
 def adaptive_guarded(
