@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,18 +127,18 @@ def labelled(values: Any, schema: Schema, what: str) -> Float:
     return row
 
 
-def full_row(w: ArrayLike, schema: Schema, of: str) -> Float2:
-    """Return the revealed W, (1, w_dim)."""
+def full_row(w: ArrayLike, schema: Schema, of: str, after: str = "") -> Float2:
+    """Return the revealed W, (1, w_dim); of, after : what it is of, and what a refusal leaves."""
     names = schema.w_names
     try:
         row = labelled(w, schema.revealed, f"the W revealed for {of}")
     except DataError as cause:
-        raise DataError(f"{cause} Nothing was changed.") from cause
+        raise DataError(f"{cause} Nothing was changed{after}.") from cause
     row = row.reshape(-1) if row.ndim < 2 else row
     if row.shape != (len(names),) or not np.isfinite(row).all():
         raise DataError(
             f"the W revealed for {of} must be {len(names)} finite numbers for "
-            f"{names}, but got {w!r}; nothing was changed."
+            f"{names}, but got {w!r}; nothing was changed{after}."
         )
     return row[None]
 
@@ -174,9 +174,11 @@ def refusal(names: tuple[str, ...], x: Float, arms: list[int], unit: str) -> Fea
 class Pasts:
     """What has been seen of every unit: one follower of its series, or one per arm."""
 
-    def __init__(self, scorer: Scorer, arms: int) -> None:
-        self.law, self.follow, self.arms = scorer.law, scorer.follow, arms
-        self.names = self.law.schema.s_names
+    def __init__(
+        self, law: FittedLaw, arms: int, follow: Callable[[], Follower] | None = None
+    ) -> None:
+        self.law, self.arms, self.names = law, arms, law.schema.s_names
+        self.follow = law.follow if follow is None else follow
         self.units: dict[str, list[Follower]] = {}
 
     def push(self, seen: ArrayLike, unit: str) -> list[Follower]:
@@ -255,7 +257,7 @@ class Streaming:
         arms = scorer.features.actions
         if archive is not None:
             archive.claim()
-        self._pasts = Pasts(scorer, arms)
+        self._pasts = Pasts(scorer.law, arms, scorer.follow)
         self._learned: dict[int, PendingDecision] = {}  # the newest, whose W may still be revealed
         self._open: dict[int, PendingDecision] = {}
         self._issued = 0
@@ -356,7 +358,7 @@ class Streaming:
             x=scored,
             mean=choice.mean,
             width=choice.width,
-            gamma=choice.root**2,
+            gamma=choice.root * choice.root,  # as arrays are squared; pow may round otherwise
             error=choice.error,
             id=self._issued,
             by=choice.by,
@@ -425,7 +427,7 @@ class Streaming:
         value = finite_reward(reward, key)
         x, about = found.decision.x, found.about
         if w is not None:
-            row = full_row(w, self.law.schema, f"decision {key}")
+            row = full_row(w, self.law.schema, f"decision {key}", ", and the decision stays open")
             x = self.scorer.taught(found.s[None], row, int(found.decision.action), x)
             about = about.none
             if not np.isfinite(x[: self.core.width]).all():

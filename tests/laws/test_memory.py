@@ -347,7 +347,7 @@ def test_policies_keep_the_memory_of_their_law(tmp_path):
     history = archive(20, 20, 0.8)
     law = pp.linear_lags(3).with_memory("ar").fit(history, seed=0)
     phi = pp.terms(["1", "w0*a"], 2, observed=["s"], missing=["w0"])
-    policy = pp.PulseUCB(law, phi, pp.constant(1.0))
+    policy = pp.PulseUCB(law, phi, pp.constant(1.0), reward_sd=0.1)
     for _ in range(3):
         policy.act([0.1])
     again = pp.load(pp.save(policy, tmp_path / "policy"), features=phi)
