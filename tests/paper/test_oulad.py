@@ -228,7 +228,8 @@ def test_the_case_plays_every_agent(tmp_path, monkeypatch):
     found = oulad_rounds(home, runs=3, seed=1)
     table = found.table("support, alpha 0.25")
     plain = {"oful", "oful_full", "oful_lags", "pulse_linear"}
-    assert set(table.index) == plain | {"committee", "oful_lags_rewards", "pulse_linear_memory"}
+    more = {"committee", "guarded_linear", "oful_lags_rewards", "pulse_linear_memory"}
+    assert set(table.index) == plain | more
     assert "support, in order of time" in found.settings
     assert table["utility"].between(0.0, 1.0).all()
     # earlier marks are in S: raw lags are OFUL
