@@ -24,7 +24,7 @@ _HOMES = {
     "diagnostics.held_out": "diagnose",
     "diagnostics.domain": "Domain",
     "diagnostics.calibration_ranks": "sbc",
-    "calibration.uniform": "calibrate",
+    "calibration.ladder": "calibrate",
     "calibration.calibration": "Calibration",
     "calibration.planner": "plan",
     "radius": "constant corrected thompson",

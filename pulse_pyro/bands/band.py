@@ -18,6 +18,7 @@ from pulse_pyro.bands import BANDS
 Noise = Literal["auto", "rows", "units"]
 Coordinates = Literal["joint", "bonferroni"]
 Critical = Literal["auto", "simulate", "tube", "scheffe", "bootstrap_t"]
+Smoothed = Literal["auto", "error", "target"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class BandMethod:
         Bonferroni over coordinates); scheffe (linear kind: every x at once); bootstrap_t
         (one-dimensional kinds, noise by rows: skewed noise in small samples); auto: bootstrap_t
         where the residuals are skewed for their number and independent, else simulate.
+    of : what is smoothed: the law's own error ("error": narrow where the law caught the bends; only
+        on rows it was not fitted on, and not for laws with jumps), or W itself ("target": speaks of
+        the truth, so it also serves a law that is refitted); auto: error where that is valid.
     domain : central share of held-out x on which the band is uniform.
     grid, draws : points of the grid; draws of the supremum.
     """
@@ -43,6 +47,7 @@ class BandMethod:
     noise: Noise = "auto"
     coordinates: Coordinates = "joint"
     critical: Critical = "auto"
+    of: Smoothed = "auto"
     domain: float = 0.98
     grid: int = 400
     draws: int = 4000
@@ -53,6 +58,7 @@ class BandMethod:
             "noise": get_args(Noise),
             "coordinates": get_args(Coordinates),
             "critical": get_args(Critical),
+            "of": get_args(Smoothed),
         }
         for name, names in options.items():
             value = getattr(self, name)

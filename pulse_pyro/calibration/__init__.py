@@ -2,11 +2,15 @@
 
 from pulse_pyro._core.namespace import lazy_names
 
+# name -> function(rows, ask) -> Rung: the rungs below the uniform one, strongest first
+RUNGS = {
+    "free": "pulse_pyro.calibration.free:free_rung",
+}
 _HOMES = {
-    "calibration": "Calibration",
-    "uniform": "calibrate calibrate_all",
-    "online": "CalibratedErrors",
-    "crossfit": "CrossFit calibrate_crossfit",
+    "calibration": "Calibration CalibratedErrors",
+    "rung": "Rung",
+    "ladder": "calibrate all_units",
+    "cross_fitting": "CrossFit crossfit",
     "coverage": "CoverageStudy calibration_study",
     "reference_values": "references kl_error gaussian_kl gaussian_tv parametric_rate holder_rate",
     "stakes": "Stakes",

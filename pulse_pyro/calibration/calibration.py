@@ -1,9 +1,9 @@
-"""The calibrated error of a law: per context and feature, as D_t, as a table and a picture."""
+"""The calibrated error of a law: a ladder of claims, per context and feature, as D_t."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,133 +20,62 @@ from pulse_pyro._core.arrays import (
     share,
     whole,
 )
-from pulse_pyro._core.errors import DataError, SettingError
-from pulse_pyro._core.seeds import stream
-from pulse_pyro.bands.band import Band
-from pulse_pyro.base import Checks, FittedLaw, Verdict, picture
-from pulse_pyro.calibration.targets import Targets
-from pulse_pyro.data.history import History, Source, as_history, context_rows, series_of
+from pulse_pyro._core.errors import DataError, SettingError, nearest
+from pulse_pyro.base import Checks, Follower, Verdict, picture
+from pulse_pyro.calibration.part import Part
+from pulse_pyro.calibration.rung import Rung
+from pulse_pyro.calibration.targets import MissingTargets, Targets
+from pulse_pyro.data.history import History, Source, as_history
+from pulse_pyro.features import Features
 from pulse_pyro.radius import Radius, corrected
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-# One law bounded by one band: what both give at any context.
-
-
-CONTEXTS = 1_000_000  # a calibration may be asked for, in all, before Monte Carlo failures add up
-POLICY_DRAWS = 256  # Monte Carlo draws a policy uses at least
-MC_SHARE = 0.05  # of the allowed failures, given to Monte Carlo error where there is any
-
-
-class Budget(NamedTuple):
-    """The pieces of a bound, (n, q), and what is inside the domain, (n,)."""
-
-    centre: Float2
-    half: Float2
-    predicted: Float2
-    monte_carlo: Float2
-    inside: Bool
-
-    @property
-    def total(self) -> Float2:
-        """R + |m - mu_p^| + Monte Carlo error."""
-        return self.half + np.abs(self.centre - self.predicted) + self.monte_carlo
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A law, the band of a reference fit p0 on other rows, and how errors reach the features.
-
-    band : of E[target | x]. failures : allowed probability for Monte Carlo error, 0 if exact.
-    size, seed : Monte Carlo draws where the law's mean is not closed form.
-    """
-
-    law: FittedLaw
-    band: Band
-    targets: Targets
-    failures: float
-    size: int
-    seed: int
-
-    def budget(self, source: Source) -> Budget:
-        """Evaluate band and law at the rows of an archive, or of s (batch, time, s_dim).
-
-        NaN where x is.
-        """
-        x, _ = context_rows(source, self.law.summary, self.law.schema, "Calibration")
-        values = self.band.at(x)
-        rng = stream(self.seed, "calibration")
-        predicted, mcse = self.targets.predicted(self.law(source), self.size, rng)
-        # two Monte Carlo errors, either sign: of this prediction, and of a policy's own with fewer
-        # draws; as many contexts as a long run may ask for, however they are split into calls
-        count = 4.0 * CONTEXTS * mcse.shape[-1] * self.targets.features.actions
-        both = 1.0 + np.sqrt(self.size / POLICY_DRAWS)
-        z = both * float(stats.norm.isf(self.failures / count)) if self.failures > 0 else 0.0
-        return Budget(values.centre, values.half, predicted, z * mcse, values.inside)
-
-    def errors(self, source: Source) -> tuple[Float3, Bool]:
-        """Return E (n, action, d) and inside (n,) at the rows of an archive or of series.
-
-        Series are (batch, time, s_dim), or (batch, time, action, s_dim) with a context per action;
-        then a round is inside if every action's context is.
-        """
-        actions = range(self.targets.features.actions)
-        if isinstance(source, History) or np.ndim(source) != 4:
-            return self._errors_of(source, list(actions))
-        s = np.asarray(source)
-        if s.shape[2] != len(actions):
-            raise DataError(
-                f"Calibration: s must hold a context for each of {len(actions)} actions, but its "
-                f"shape is {s.shape}."
-            )
-        each = [self._errors_of(s[:, :, a], [a]) for a in actions]
-        return (
-            np.concatenate([e for e, _ in each], axis=1),
-            np.all([inside for _, inside in each], axis=0),
-        )
-
-    def _errors_of(self, source: Source, actions: list[int]) -> tuple[Float3, Bool]:
-        budget = self.budget(source)
-        names = self.law.schema.s_names
-        s = source.s if isinstance(source, History) else series_of(source, names, "Calibration")
-        rows: Float2 = s.reshape(-1, len(names))
-        columns = [self.targets.errors(rows, budget.total, a) for a in actions]
-        return np.stack(columns, axis=1), budget.inside
+UNIFORM, FORECAST_RUNG, FREE = "uniform", "forecast", "free"
+NO_ERRORS = (
+    "this calibration has no error at single contexts, which a policy needs; its strongest claim "
+    "is another: {claim}"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Bounds E_{t,a,j} >= |E[Phi_j | S_1:t] - E_p^[Phi_j | S_1:t]| for all contexts at once.
+    """How wrong a law can be: a ladder of claims, from every context to the average forecast.
 
-    With probability ``level`` over the held-out units, for every context in the domain, every
-    action a and every feature j,
+    ``rungs`` holds them, strongest first, each at its own ``level``; ``standing`` is the highest
+    that stands and ``claim`` its sentence. Where there is a band (``parts``), for every context in
+    its domain, every action a and every feature j,
 
-        |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(x_t) + |m(x_t) - mu_p^(S_1:t)| + mc )
+        |phibar - phihat|_{t,a,j} <= E_{t,a,j} = |M_a| ( r(z_t) + |m(z_t) - mu_p^(S_1:t)| + mc )
 
-    with m and r the centre and half-width of a uniform band of a reference fit and mc the Monte
-    Carlo error of mu_p^ (0 where that is closed form), pointwise in the context; the supremum is
-    only a summary, see ``table``. The linear band speaks of as many contexts at once as its domain
-    says (1,000, unless critical="scheffe"), not of every one.
+    with m and r its centre and half-width, z_t its inputs, mc the Monte Carlo error of mu_p^ (0
+    where that is closed form), pointwise in the context; that is what policies use. The linear band
+    speaks of as many contexts at once as its domain says (1,000, unless critical="scheffe").
 
     Attributes
     ----------
-    parts : the law and its band; two of each after cross-fitting, whose errors are averaged.
-    level, mode, seed, law_id : nominal probability; split, all or crossfit; provenance.
+    targets : what the law's error is an error of, and how it reaches Phi.
+    parts : the law and its band; two of each after cross-fitting, whose errors are averaged; none
+        where no band is to be had.
+    rungs : uniform, forecast, groups, average, free.
+    level, mode, seed, law_id : nominal probability of each claim (not of all of them together);
+        split, all or crossfit; provenance.
     contexts : held-out units whose rows the summaries below are taken over.
-    error : (rows, action, d) E there; NaN where the summary is not complete.
+    error : (rows, action, d) E there; NaN where an input is not seen, or without a band.
     inside : (rows,) which of them lie in the domain.
-    noise_sd : per part, (q,) sd of what the reference fit leaves of each target.
-    checks : what was checked on the way; a failed lack-of-fit test voids the guarantee.
-    why : why this band.
+    noise_sd : per part, (q,) sd of what the band's centre leaves of each target.
+    why : why this band, or why none.
 
     Not covered: contexts outside the domain (their bound is widened, on the assumption that the
-    truth is no steeper there), E[W | S_1:t] that depends on more of S than the summary (tested, not
-    proved), online contexts that follow another law than the archive's.
+    truth is no steeper there), what a conditional rung rests on, online contexts that follow
+    another law than the archive's.
     """
 
+    targets: Targets
     parts: tuple[Part, ...]
+    rungs: tuple[Rung, ...]
     level: float
     mode: str
     seed: int
@@ -155,28 +84,103 @@ class Calibration:
     error: Float3
     inside: Bool
     noise_sd: tuple[Float1, ...]
-    checks: Checks
     why: str
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "checks", Checks(self.checks))  # any sequence of them will do
+    def rung(self, name: str) -> Rung:
+        """Return a rung by name."""
+        for rung in self.rungs:
+            if rung.name == name:
+                return rung
+        names = [rung.name for rung in self.rungs]
+        raise SettingError(f"Calibration: there is no rung {name!r}{nearest(str(name), names)}")
 
-    def error_at(self, s: Source) -> Float4:
+    @property
+    def standing(self) -> Rung:
+        """The highest rung that stands; the free line, whatever it says, if no other does."""
+        stands = [rung for rung in self.rungs if rung.verdict == "stands"]
+        return stands[0] if stands else self.rungs[-1]
+
+    @property
+    def claim(self) -> str:
+        """The standing rung's claim, one sentence that a reviewer can quote."""
+        return self.standing.claim
+
+    @property
+    def feeds(self) -> Rung | None:
+        """The rung whose errors policies play with; None where there is no band.
+
+        The uniform one if it holds, else the forecast's where its band is given z. A rung that
+        fails still feeds a policy, which then calls itself a heuristic.
+        """
+        if not self.parts:
+            return None
+        uniform = self.rung(UNIFORM)
+        given_z = [r for r in self.rungs if r.name == FORECAST_RUNG and r.holds and r.benchmark]
+        return uniform if uniform.holds or not given_z else given_z[0]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there are errors at single contexts, and the rung they come from holds."""
+        return self.feeds is not None and self.feeds.holds
+
+    @property
+    def checks(self) -> Checks:
+        """What was checked on the way, of every rung."""
+        return Checks(check for rung in self.rungs for check in rung.checks)
+
+    @property
+    def features(self) -> Features:
+        """Phi."""
+        return self.targets.features
+
+    def error_at(self, s: Source, rung: str | None = None) -> Float4:
         """Return E_{t,a,j}, (batch, time, action, d), at contexts s.
 
         Of an archive, (rows, action, d).
 
         s : (batch, time, s_dim), each series from its beginning or with the lags the summary needs;
         or (batch, time, action, s_dim) with a context per action; or a History. Exactly 0 where Phi
-        does not involve w; NaN where an input of the summary is not seen: no band can speak there.
+        does not involve w; NaN where an input of the band is not seen: no band can speak there.
+        rung : "uniform" or "forecast", which must hold; by default the one that :attr:`feeds`
+        policies. Of a rung that fails the numbers bound nothing.
         """
+        if rung is not None:
+            self._need(rung)
         return self._mean(s)[0]
+
+    def errors(self, rung: str | None = None, *, theta_bound: float = 1.0) -> CalibratedErrors:
+        """Return e_{t,a} for a policy that decides one round at a time.
+
+        rung : as in :meth:`error_at`. theta_bound : S >= ||theta*||.
+        """
+        if rung is not None:
+            self._need(rung)
+        return CalibratedErrors(self, theta_bound)
+
+    def _need(self, name: str) -> None:
+        """Refuse a rung that has no errors at single contexts, or whose claim does not hold."""
+        wanted, feeds = self.rung(name), self.feeds
+        if feeds is None or feeds.name != name:
+            hint = (
+                " Make the band given the forecast: calibrate(..., inputs='forecast')."
+                if name == FORECAST_RUNG
+                else ""
+            )
+            raise SettingError(
+                f"Calibration: rung {name!r} has no errors at single contexts here; its claim is: "
+                f"{wanted.claim}{hint}"
+            )
+        if not wanted.holds:
+            raise SettingError(f"Calibration: rung {name!r} does not hold. {wanted.claim}")
 
     def inside_at(self, s: Source) -> Bool:
         """Tell which contexts lie in the domain of the band, (batch, time); of an archive (rows,).
 
-        With a context per action, a round is inside if every action's context is.
+        With a context per action, a round is inside if every action's context is. Without a band
+        there is no domain, and nothing is inside.
         """
+        if not self.parts:
+            return np.zeros(len(s.s) if isinstance(s, History) else np.shape(s)[:2], np.bool_)
         return self._mean(s)[1]
 
     def reward_error(
@@ -214,6 +218,7 @@ class Calibration:
         rounds with an input that is not seen, and means far from normal. The bound on the errors
         themselves holds with the calibration's own level, on top.
         """
+        self._need_band("budget")
         history = self.contexts if s is None else as_history(s, self.parts[0].law.schema)
         error = self.error if s is None else self.error_at(history)
         worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
@@ -246,8 +251,28 @@ class Calibration:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict among the checks."""
-        return self.checks.verdict
+        """Pass if a rung above the free line stands, warn if one holds conditionally, else fail."""
+        above = [rung.verdict for rung in self.rungs if rung.name != FREE]
+        return "pass" if "stands" in above else "warn" if "conditional" in above else "fail"
+
+    @property
+    def ladder(self) -> DataFrame:
+        """One line per rung: verdict, size in sds of the target, whom it compares with, claim."""
+        import pandas as pd
+
+        rows = [
+            {
+                "rung": rung.name,
+                "verdict": rung.verdict,
+                "size": rung.size,
+                "benchmark": rung.benchmark,
+                "claim": rung.claim,
+                "rests on": rung.rests_on,
+                "would lift it": rung.remedy,
+            }
+            for rung in self.rungs
+        ]
+        return pd.DataFrame(rows).set_index("rung")
 
     @property
     def table(self) -> DataFrame:
@@ -287,7 +312,7 @@ class Calibration:
     def outside_share(self) -> float:
         """Share of the complete held-out contexts outside the domain."""
         complete = np.isfinite(self.error).all((1, 2))
-        return float(1.0 - self.inside[complete].mean())
+        return float(1.0 - self.inside[complete].mean()) if complete.any() else 1.0
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the band of the first target with the law's own mean."""
@@ -298,6 +323,7 @@ class Calibration:
         return picture("budget_plot")(self, ax=ax)
 
     def _mean(self, s: Source) -> tuple[Float4, Bool]:
+        self._need_band("error_at")
         if isinstance(s, History):
             return self._rows(s)
         try:
@@ -316,25 +342,31 @@ class Calibration:
             np.all([inside for _, inside in found], axis=0),
         )
 
+    def _need_band(self, where: str) -> None:
+        if not self.parts:
+            raise SettingError(f"{where}: {NO_ERRORS.format(claim=self.claim)} {self.why}")
+
     def __repr__(self) -> str:
-        band, worst = self.parts[0].band, self.checks.worst(4)
-        worst_feature = np.max(self.error**2, axis=(1, 2))
-        inside = worst_feature[self.inside & np.isfinite(worst_feature)]
-        d = inside if len(inside) else self.bound
-        return "\n".join(
-            [
-                f"Calibration: {self.verdict}; {100 * self.level:.4g}% at once over the domain "
-                f"({self.mode})",
-                f"  D_t in the domain: mean {d.mean():.3g}, largest {d.max():.3g}, sqrt(D_t) mean "
-                f"{np.sqrt(d).mean():.3g} over {len(d)} contexts; {self.outside_share:.1%} outside",
-                f"  band: {band.kind} ({self.why}), over {band.shape.domain}",
-                f"  from {band.rows} rows of {band.units} units; law {self.law_id}",
-                *(f"  {c.verdict:4} {c.name}: {c.value:.3g}. {c.text}" for c in worst),
-            ]
-        )
+        lines = [f"Calibration: {self.claim}"]
+        for rung in self.rungs:
+            size = f"{rung.size:.3g} sd" if rung.holds else ""
+            lines.append(f"  {rung.name:9} {rung.verdict:11} {size}".rstrip())
+            if rung.verdict == "conditional":
+                lines.append(f"    if {rung.rests_on}")
+            elif rung.verdict == "fails":
+                lines.append(f"    {rung.claim}")
+        if self.parts:
+            band = self.parts[0].band
+            lines.append(f"  band: {band.kind} ({self.why}), over {band.shape.domain}")
+            lines.append(f"  from {band.rows} rows of {band.units} clusters; law {self.law_id}")
+        else:
+            lines.append(f"  no band: {self.why}")
+        worst = [check for check in self.checks.worst(4) if check.verdict in ("warn", "fail")]
+        lines += [f"  {c.verdict:4} {c.name}: {c.value:.3g}. {c.text}" for c in worst]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self!r}</pre>{self.table.to_html(float_format='{:.4g}'.format)}"
+        return f"<pre>{self!r}</pre>{self.ladder.to_html(float_format='{:.4g}'.format)}"
 
 
 def reward_bound(
@@ -358,3 +390,55 @@ def reward_bound(
     apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
     smaller: Float3 = np.minimum(e, apart.sum(-1))
     return smaller
+
+
+# Calibrated errors for one decision at a time.
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedErrors:
+    """e_{t,a} = S sqrt(sum_j E_{t,a,j}^2), from a calibration of the policy's law.
+
+    theta_bound : S >= ||theta*||. theta_bounds : (d,) >= |theta*_j|, if known. unseen : e of rounds
+    in which an input of the law is not seen, a bound of your own: no band can speak there. Without
+    one such rounds are refused.
+    """
+
+    calibration: Calibration
+    theta_bound: float = 1.0
+    theta_bounds: ArrayLike | None = None
+    unseen: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.calibration, Calibration):
+            raise SettingError(f"CalibratedErrors: {self.calibration!r} is no Calibration.")
+        self.calibration._need_band("CalibratedErrors")
+        error = self.calibration.error
+        reward_bound(np.zeros((1, *error.shape[1:])), self.theta_bound, self.theta_bounds)
+        if self.unseen is not None:
+            positive(self.unseen, "CalibratedErrors: unseen", zero=True)
+
+    def at(self, past: list[Follower]) -> Float1:
+        """Return e_{t,a}, (K,); NaN where an input is not seen: no band can speak there."""
+        if len(self.calibration.parts) != 1:
+            raise SettingError("CalibratedErrors: a cross-fitted calibration speaks of two laws.")
+        each = [self._errors(follower) for follower in past]
+        # with a context per arm, each arm's own row
+        error = each[0] if len(each) == 1 else np.stack([e[a] for a, e in enumerate(each)])
+        bound: Float1 = reward_bound(error[None, None], self.theta_bound, self.theta_bounds)[0, 0]
+        return bound if self.unseen is None else np.where(np.isnan(bound), self.unseen, bound)
+
+    def _errors(self, follower: Follower) -> Float2:
+        """Return E_{t,a,j}, (K, d), for the newest context of a series."""
+        part = self.calibration.parts[0]
+        if isinstance(part.targets, MissingTargets) and follower.conditional.exact:
+            eps, s = part.missing_error(follower)[None], follower.now[None]
+            actions = range(part.targets.features.actions)
+            return np.concatenate([part.targets.errors(s, eps, a) for a in actions])
+        rows = follower.state().get("rows")
+        if rows is None:
+            raise SettingError(
+                "CalibratedErrors: a law with memory needs Phi affine in w to be bounded online."
+            )
+        found: Float2 = part.errors(rows[None])[0][-1]
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float2
+from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import BandFit, Sample
 from pulse_pyro.bands.bins import SKEWED
@@ -12,7 +12,8 @@ from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
 from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
 from pulse_pyro.base import FAIL, Check, verdict
-from pulse_pyro.data.history import History, Rows
+from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
 
 FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
@@ -27,10 +28,13 @@ HANDED = Check(
 
 
 def band_checks(
-    fit: BandFit, sample: Sample, held_out: History, rows: Rows, keep: Bool, seed: int
+    fit: BandFit, sample: Sample, rows: ErrorRows, history: History, memory: int, seed: int
 ) -> list[Check]:
-    """Return the checks of a band on the rows it was made from."""
-    out = [_lack_of_fit(fit, sample, held_out, rows, keep, seed), _dependence(fit, sample)]
+    """Return the checks of a band on the rows it was made from.
+
+    history : the archive they stand in. memory : how many rows the law looks at.
+    """
+    out = [_lack_of_fit(fit, sample, rows, history, memory, seed), _dependence(fit, sample)]
     rare = _rare(fit, sample)
     if rare is not None:
         out.append(rare)
@@ -44,12 +48,19 @@ def band_checks(
 
 
 def _lack_of_fit(
-    fit: BandFit, sample: Sample, held_out: History, rows: Rows, keep: Bool, seed: int
+    fit: BandFit, sample: Sample, rows: ErrorRows, history: History, memory: int, seed: int
 ) -> Check:
-    lagged, names = _lagged(held_out, rows, keep)
-    omitted = np.concatenate([sample.x[fit.kept], lagged[fit.kept]], axis=1)
+    lagged, names = _lagged(history, rows, memory)
+    inputs = [(sample.x, sample.x_names)]
+    if sample.x_names != rows.x_names:  # the band looks at less than the law
+        inputs.append((rows.x, rows.x_names))
+    omitted = np.concatenate([*(x[fit.kept] for x, _ in inputs), lagged[fit.kept]], axis=1)
     test = lack_of_fit(
-        fit, omitted, (*sample.x_names, *names), sample.unit[fit.kept], stream(seed, "lack of fit")
+        fit,
+        omitted,
+        (*(name for _, each in inputs for name in each), *names),
+        sample.unit[fit.kept],
+        stream(seed, "lack of fit"),
     )
     word = verdict(test.p, limits=FIT_LIMITS)
     text = "p-value of: given the summary, in the band's form, the past of S tells no more."
@@ -69,13 +80,13 @@ def _remedy(worst: str) -> str:
     return "add it to the summary."
 
 
-def _lagged(held_out: History, rows: Rows, keep: Bool) -> tuple[Float2, tuple[str, ...]]:
-    """Return S_t, S_{t-1}, ... of the kept rows, NaN before a unit's start, with names."""
-    dim = len(held_out.s_names)
-    memory = int(rows.time.min()) + 1
+def _lagged(history: History, rows: ErrorRows, memory: int) -> tuple[Float2, tuple[str, ...]]:
+    """Return S_t, S_{t-1}, ... of the rows, NaN before a unit's start, with names."""
+    dim = len(history.s_names)
+    memory = min(memory, int(rows.time.min()) + 1)
     count = max(min(memory + BEYOND, COLUMNS // dim), 1)
-    names = tuple(f"{name}.lag{lag}" for lag in range(count) for name in held_out.s_names)
-    return held_out.inputs(Lags(count))[rows.at[keep]], names
+    names = tuple(f"{name}.lag{lag}" for lag in range(count) for name in history.s_names)
+    return history.inputs(Lags(count))[rows.history_row], names
 
 
 def _dependence(fit: BandFit, sample: Sample) -> Check:

@@ -14,7 +14,8 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import FittedLaw, UnfittedLaw
-from pulse_pyro.calibration.uniform import BandChoice, calibrate
+from pulse_pyro.calibration.ladder import calibrate
+from pulse_pyro.calibration.uniform import BandChoice
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features, expected_features
 

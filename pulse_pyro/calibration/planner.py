@@ -166,7 +166,9 @@ def _size(log_n: float) -> float:
 FARTHEST = 1000.0  # times the archive: beyond this a straight line is no forecast
 FLAT = 0.05  # p-value below which the decay is said to flatten out
 
-Answer = Literal["already there", "reachable", "not reachable"]
+TENFOLD = 10.0  # an interval of needed units that is wider tells nothing
+
+Answer = Literal["already there", "reachable", "not reachable", "not known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +188,8 @@ class Plan:
         expectations (0 where they are closed form): no history makes it smaller.
     worst : the worst check of the first calibration at the largest size.
     left_out : sizes that could not be judged, and why, a sentence each.
+    rungs : the ladder at every size: (rung, size in sds at each size of the archive), NaN where it
+        does not hold.
 
     See :func:`plan` for the formulas, and for what a plan does not cover.
     """
@@ -204,6 +208,36 @@ class Plan:
     monte_carlo: float
     worst: Check
     left_out: tuple[str, ...]
+    rungs: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @property
+    def clusters(self) -> DataFrame:
+        """One line per rung: its size now, how it falls, and the clusters at which it halves.
+
+        The rate is a straight line through the sizes in logarithms; a rung that does not hold at
+        two sizes or more has none.
+        """
+        import pandas as pd
+
+        lines = []
+        n = self.decay.units
+        for name, sizes in self.rungs:
+            values = np.array(sizes)
+            known = np.isfinite(values) & (values > 0)
+            rate = float("nan")
+            if known.sum() >= 2:
+                rate = -float(np.polyfit(np.log(n[known]), np.log(values[known]), 1)[0])
+            halves = n[-1] * 2.0 ** (1.0 / rate) if rate > 0 and known[-1] else float("nan")
+            lines.append(
+                {
+                    "rung": name,
+                    "clusters now": int(n[-1]),
+                    "size now, sds": float(values[-1]),
+                    "falls like n to the minus": rate,
+                    "clusters for half": halves,
+                }
+            )
+        return pd.DataFrame(lines).set_index("rung")
 
     @property
     def units(self) -> int:
@@ -232,9 +266,15 @@ class Plan:
 
     @property
     def answer(self) -> Answer:
-        """Already there, reachable, or not reachable: never, or beyond 1,000 times the archive."""
+        """Already there, reachable, or not reachable: never, or beyond 1,000 times the archive.
+
+        Not known where the interval of needed units spans more than tenfold.
+        """
+        n, low, high = self.needed
         if self.e <= self.target:
             return "already there"
+        if n <= FARTHEST * self.units and high > TENFOLD * low:
+            return "not known"
         return "reachable" if self.needed.n <= FARTHEST * self.units else "not reachable"
 
     @property
@@ -255,6 +295,12 @@ class Plan:
                 f"about {_count(n)} units until imputation no longer dominates {where} (95 % band "
                 f"{_count(low)} to {_count(high)}); with {self.units:,} it is {share:.2g} times "
                 "the statistical part."
+            )
+        if self.answer == "not known":
+            return (
+                f"not known {where}: by these orderings anything from {_count(low)} to "
+                f"{_count(high)} units; with {self.units:,} imputation is {share:.2g} times the "
+                "statistical part. More units, or more orderings, would tell."
             )
         more = self.units < low < math.inf
         least = f", {_count(low)} units at the very least" if more else ""
@@ -320,6 +366,7 @@ class Plan:
             "seed": self.seed,
             "sizes": records(self.table),
             "left_out": list(self.left_out),
+            "rungs": records(self.clusters),
         }
 
     def __repr__(self) -> str:
@@ -527,6 +574,13 @@ def _settle(
             f"plan: the whole archive of {len(history.units)} units cannot be fitted and "
             f"calibrated: {error}"
         ) from error
+    uniform = full.rung("uniform")
+    if not full.parts or not uniform.holds:
+        raise DataError(
+            f"plan: the whole archive of {len(history.clusters)} clusters gives no uniform bound, "
+            f"so there is no decay to plan by. {uniform.claim} {uniform.remedy} What stands: "
+            f"{full.claim}"
+        )
     method, band = recipe.method, full.parts[0].band
     shown = [check.value for check in full.checks if check.name == "dependence within units"]
     by_row = bool(shown) and min(shown) >= DEPENDENT
@@ -597,7 +651,7 @@ def _result(
     budget = judged[-1].made[0].parts[0].budget(contexts)
     monte_carlo = float(budget.monte_carlo[at].mean() / budget.total[at].mean())
     # of one calibration: the worst of several would cry wolf more often than it says
-    worst = judged[-1].made[0].checks.worst(1)[0]
+    worst = judged[-1].made[0].rung("uniform").checks.worst(1)[0]
     return Plan(
         stakes=stakes,
         recipe=recipe,
@@ -613,6 +667,22 @@ def _result(
         monte_carlo=monte_carlo,
         worst=worst,
         left_out=tuple(left_out),
+        rungs=_rungs(judged),
+    )
+
+
+def _rungs(judged: list[Size]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Return the mean size of each rung over orderings, at every size of the archive."""
+    names = [rung.name for rung in judged[0].made[0].rungs]
+    return tuple(
+        (
+            name,
+            tuple(
+                float(np.mean([calibration.rung(name).size for calibration in size.made]))
+                for size in judged
+            ),
+        )
+        for name in names
     )
 
 

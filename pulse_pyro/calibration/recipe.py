@@ -9,9 +9,9 @@ from pulse_pyro._core.arrays import share
 from pulse_pyro._core.errors import ModelError, SettingError, nearest
 from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.bands.band import BandMethod, check_level
-from pulse_pyro.base import UnfittedLaw
+from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.uniform import calibrate, calibrate_all
+from pulse_pyro.calibration.ladder import all_units, calibrate
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import PosteriorLaw
@@ -28,9 +28,10 @@ class Recipe:
     inference : engine of the fit; None: the law's best.
     level : probability of the bound.
     mode : "split" (fit on a share of the units, bound with the others) or "all" (every unit for
-        both, see :func:`calibrate_all` for what that relies on).
+        both, see :func:`all_units` for what that relies on).
     fit : share of units to fit on, in mode "split".
     band : "auto", a kind, or a :class:`BandMethod`.
+    groups, inputs : as of :func:`calibrate`, by name: groups of columns, and what the band sees.
     """
 
     inference: Inference | None = None
@@ -38,6 +39,8 @@ class Recipe:
     mode: Mode = "split"
     fit: float = 0.5
     band: str | BandMethod = "auto"
+    groups: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level, "Recipe")
@@ -67,17 +70,15 @@ class Recipe:
         Nothing more is guaranteed than by the calibration itself.
         """
         if self.mode == "all":
-            fitted = law.fit(history, self.inference, seed=seed)
-            return calibrate_all(
-                fitted, history, features, level=self.level, seed=seed, band=self.method
-            )
-        train, held_out = history.split(self.fit, seed=seed)
-        fitted = law.fit(train, self.inference, seed=seed)
-        return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
+            fitted, held_out = law.fit(history, self.inference, seed=seed), history
+        else:
+            train, held_out = history.split(self.fit, seed=seed)
+            fitted = law.fit(train, self.inference, seed=seed)
+        return self.bound(fitted, history, held_out, features, seed=seed)
 
     def bound(
         self,
-        fitted: PosteriorLaw,
+        fitted: FittedLaw,
         history: History,
         held_out: History,
         features: Features,
@@ -85,11 +86,27 @@ class Recipe:
         seed: int,
     ) -> Calibration:
         """Bound the error of a law that was fitted on the units of ``history`` not held out."""
+        inputs = list(self.inputs) or None
         if self.mode == "all":
-            return calibrate_all(
-                fitted, history, features, level=self.level, seed=seed, band=self.method
+            return all_units(
+                fitted,
+                history,
+                features,
+                level=self.level,
+                seed=seed,
+                inputs=inputs,
+                band=self.band,
             )
-        return calibrate(fitted, held_out, features, level=self.level, seed=seed, band=self.method)
+        return calibrate(
+            fitted,
+            held_out,
+            features,
+            level=self.level,
+            seed=seed,
+            groups=self.groups or None,
+            inputs=inputs,
+            band=self.band,
+        )
 
 
 def fit_law(law: UnfittedLaw, history: History, how: Inference | None, seed: int) -> PosteriorLaw:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from pulse_pyro._core.arrays import Array, Float1, Float2, Int
-from pulse_pyro.base import Checks
+from pulse_pyro.base import Checks, Schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -122,6 +122,9 @@ class Rung:
     checks: Checks = Checks(())  # noqa: RUF009  (an immutable value)
     details: RungDetails | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checks", Checks(self.checks))  # any sequence of them will do
+
     @property
     def holds(self) -> bool:
         """Whether the claim may be stated: it stands, or does under a condition that is named."""
@@ -136,3 +139,17 @@ class Rung:
 def no_rung(name: str, verdict: RungVerdict, why: str, remedy: str = "") -> Rung:
     """Return a rung that states nothing: it was not asked, or it is not to be had, and why."""
     return Rung(name, verdict, why, np.zeros(0), remedy=remedy)
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What a rung is asked for, beside the rows.
+
+    level : probability of its claim. seed : of whatever is drawn. groups : declared groups, see
+    ``groups``. schema : of the held-out archive.
+    """
+
+    level: float
+    seed: int
+    groups: Groups
+    schema: Schema

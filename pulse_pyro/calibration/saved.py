@@ -18,9 +18,13 @@ from pulse_pyro.bands.band import Band
 from pulse_pyro.bands.basis import BasisShape
 from pulse_pyro.bands.curve import GridShape
 from pulse_pyro.base import Check, Column, Schema, is_exact
-from pulse_pyro.calibration.calibration import Calibration, Part
-from pulse_pyro.calibration.crossfit import AverageLaw
+from pulse_pyro.calibration import RUNGS
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.cross_fitting import AverageLaw, BothHalves
+from pulse_pyro.calibration.part import BandInputs, Part
+from pulse_pyro.calibration.rung import Rung
 from pulse_pyro.calibration.targets import FeatureTargets, MissingTargets
+from pulse_pyro.calibration.uniform import UniformBounds
 from pulse_pyro.data.history import History
 from pulse_pyro.features import pack_features, unpack_features
 from pulse_pyro.laws.adapter import LawAdapter, as_law
@@ -114,6 +118,10 @@ def _answers(law: Any, s: Float2) -> Float:
 CLASSES = (
     Calibration,
     Part,
+    BandInputs,
+    Rung,
+    UniformBounds,
+    BothHalves,
     Check,
     MissingTargets,
     FeatureTargets,
@@ -128,15 +136,17 @@ ROWS = 50  # of a unit, beyond the law's memory, at which what was loaded is ask
 
 
 def stored_classes() -> tuple[type, ...]:
-    """Return what a calibration may be made of: CLASSES, and the dataclasses of registered bands.
+    """Return what a calibration may be made of: CLASSES, and the dataclasses of bands and rungs.
 
-    Those are all that the module of a kind in BANDS defines or imports, so the shape of a new band
-    needs no line here. A band's class that has the name of one of CLASSES is not stored.
+    Those are all that the module of a kind in BANDS or RUNGS defines or imports, so the shape of a
+    new band, or the details of a new rung, need no line here. One that has the name of one of
+    CLASSES is not stored.
     """
-    modules = [sys.modules[named(BANDS, kind).__module__] for kind in BANDS]
+    every = [named(kinds, kind) for kinds in (BANDS, RUNGS) for kind in kinds]
+    modules = [sys.modules[each.__module__] for each in every]
     members = [member for module in modules for member in vars(module).values()]
-    of_bands = [each for each in members if isinstance(each, type) and is_dataclass(each)]
-    return (*of_bands, *CLASSES)  # of two with one name the last counts
+    found = [each for each in members if isinstance(each, type) and is_dataclass(each)]
+    return (*found, *CLASSES)  # of two with one name the last counts
 
 
 def pack_calibration(calibration: Calibration, own: Any = None) -> Packed:
@@ -144,13 +154,13 @@ def pack_calibration(calibration: Calibration, own: Any = None) -> Packed:
 
     own : a law that whoever holds the calibration stores itself.
     """
-    phi, first = calibration.parts[0].targets.features, calibration.parts[0].law
+    phi, schema = calibration.features, calibration.contexts.schema
     laws = {f"law {i}": part.law for i, part in enumerate(calibration.parts)}
     stored = {name: law for name, law in laws.items() if law is not own}
     handed = {"features": phi, **stored, **({} if own is None else {"own": own})}
     packed = pack_value(calibration, stored_classes(), handed)
-    contexts = calibration.contexts.schema.contexts
-    packed = packed.holding("features", pack_features(phi, contexts, len(first.schema.w_names)))
+    contexts = schema.contexts
+    packed = packed.holding("features", pack_features(phi, contexts, len(schema.w_names)))
     for name, law in stored.items():
         packed = packed.holding(name, pack_any_law(law, contexts))
     return packed
@@ -173,6 +183,8 @@ def unpack_calibration(
 def _compare(calibration: Calibration) -> None:
     """Refuse a calibration whose parts do not fit together: its bounds are those it holds."""
     parts, contexts = calibration.parts, calibration.contexts
+    if not parts:
+        return
     rows = min(parts[0].law.summary.memory + ROWS, int(contexts.lengths[0]))
     error = calibration.error_at(contexts.where(np.arange(len(contexts.s)) < rows))
     before = calibration.error[:rows]

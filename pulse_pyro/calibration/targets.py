@@ -121,6 +121,26 @@ def find_targets(features: Features, s: Float2, w: Float2, w_names: tuple[str, .
     return _feature_targets(features, s, w, some)
 
 
+def phi_sees(features: Features, s: Float2, w: Float2) -> Int:
+    """Return which columns of S_t move any feature at rows s (n, s_dim), w (n, w_dim)."""
+    some = stream(0, "probes").permutation(len(s))[:PROBES]
+    s, w = s[some], w[some]
+    spread = s.std(0)
+    step = np.where(spread > 0, spread, 1.0)
+    columns = []
+    for i in range(s.shape[1]):
+        moved = s.copy()
+        moved[:, i] += step[i]
+        with np.errstate(all="ignore"):
+            changes = [
+                features.unchecked(moved, w, a) != features.unchecked(s, w, a)
+                for a in range(features.actions)
+            ]
+        if np.any(changes):
+            columns.append(i)
+    return np.array(columns, dtype=np.int64)
+
+
 def _used(features: Features, s: Float2, w: Float2, step: Float1) -> Int:
     """Return which columns of w move any feature."""
     columns = []

@@ -1,179 +1,158 @@
-"""Calibrate a law: reference band on held-out units, triangle bound, checks."""
+"""Rung uniform: a band of the law's error over contexts, for all of them at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float2
-from pulse_pyro._core.errors import DataError, FeatureError, LeakageError, SettingError
-from pulse_pyro._core.progress import bar
+from pulse_pyro._core.arrays import Float1
+from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.auto import Choice, make_band
-from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, check_level
-from pulse_pyro.base import Checks, FittedLaw
-from pulse_pyro.calibration.calibration import MC_SHARE, Calibration, Part
+from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
+from pulse_pyro.base import Check, Checks, FittedLaw
 from pulse_pyro.calibration.checks import HANDED, band_checks
-from pulse_pyro.calibration.targets import MissingTargets, find_targets
-from pulse_pyro.data.history import History, Rows
-from pulse_pyro.diagnostics.leaks import met_before
-from pulse_pyro.features import Features
-from pulse_pyro.laws.adapter import as_law
+from pulse_pyro.calibration.part import BandInputs, Part
+from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.targets import Targets
+from pulse_pyro.data.history import History
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SIZE = 512  # Monte Carlo draws where Phi is not affine or the law's mean not closed form
-CONTEXTS = 20_000  # held-out rows the summaries are taken over
+MOST_GIVEN = 3  # numbers that Phi may see for a band given all of them
+CURVES = ("local_polynomial", "spline", "lipschitz")
 
 BandChoice = str | BandMethod | Band
 
 
-def calibrate(
-    law: FittedLaw,
-    held_out: History,
-    features: Features,
-    *,
-    level: float = 0.95,
-    seed: int,
-    band: BandChoice = "auto",
-) -> Calibration:
-    """Bound the law's error with units it has not seen (mode ``split``).
+def is_auto(band: BandChoice) -> bool:
+    """Tell whether the kind of a band is left to the toolkit."""
+    return band == "auto" or (isinstance(band, BandMethod) and band.kind == "auto")
 
-    Parameters
-    ----------
-    law : fitted on other units; a unit it has seen raises LeakageError.
-    held_out : units with (S, W), from History.split.
-    features : Phi.
-    level : probability that the bound holds at all contexts, actions and features at once.
-    seed : of simulated critical values, of the checks, and of Monte Carlo where it is needed.
-    band : "auto", a kind, a :class:`BandMethod`, or a :class:`Band` made elsewhere, e.g. one that
-        the law itself provides (p0 = p^).
 
-    A reference fit p0 on the held-out rows gives a uniform band m(x) +- r(x) for the mean of each
-    target: W itself where Phi is affine in it, else each distinct feature that involves W. The
-    bound is r(x) + |m(x) - mu_p^(S_1:t)|, see :class:`Calibration` for what it does not cover.
+class Subject(NamedTuple):
+    """Whose error is bounded, and with what.
 
-    Examples
-    --------
-    >>> import pulse_pyro as pp
-    >>> history = pp.envs.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
-    >>> fit, held_out = history.split(seed=0)
-    >>> law = pp.linear_lags(19).fit(fit, seed=0)
-    >>> phi = pp.terms(["1", "w*a"], 2, observed=["s"], missing=["w"])
-    >>> calibration = calibrate(law, held_out, phi, seed=0)
-    >>> calibration.verdict, bool(calibration.bound.max() < 0.05)
-    ('pass', True)
-    >>> float(calibration.error_at(held_out)[..., 0].max())  # "1" does not involve W
-    0.0
+    law, targets : mu_p^ and what it is a forecast of. rows : held out (or all, see ``held_out``).
+    history : the archive they stand in. own_error : whether the law's own error may be smoothed:
+    the rows are new to it, and it has no jumps.
     """
-    law = as_law(law, "calibrate")
-    _check(law, held_out, features)
-    leaked = met_before(law, held_out)
-    if leaked:
-        raise LeakageError(
-            f"calibrate: {leaked[0]} (and {len(leaked) - 1} more) was fitted on; pass the "
-            "held-out part of History.split, or ask for calibrate_all, and read what it relies on."
-        )
-    return _calibrate(law, held_out, features, level=level, seed=seed, band=band, mode="split")
+
+    law: FittedLaw
+    targets: Targets
+    rows: ErrorRows
+    history: History
+    own_error: bool
+    failures: float
 
 
-def calibrate_all(
-    law: FittedLaw,
-    history: History,
-    features: Features,
-    *,
-    level: float = 0.95,
-    seed: int,
-    band: BandChoice = "auto",
-) -> Calibration:
-    """Bound the law's error with a band on all units, its own included (mode ``all``).
+@dataclass(frozen=True, eq=False)
+class UniformBounds:
+    """The mean bound of each target, in its own units and in standard deviations.
 
-    The triangle bound holds for any law, also one fitted on the same rows: on the event that the
-    band covers the truth, r(x) + |m(x) - mu_p^(x)| is deterministic. About twice the rows make it
-    smaller than ``split``. It relies on the band alone: the summary and the band's kind must not
-    have been chosen by looking at the law's errors on these units, and diagnostics (coverage, PIT)
-    still need fresh units.
+    half, difference, largest : (q,) means of r and of |m - mu_p^|, and the largest bound, over the
+    held-out rows inside the domain.
     """
-    law = as_law(law, "calibrate_all")
-    _check(law, history, features)
-    return _calibrate(law, history, features, level=level, seed=seed, band=band, mode="all")
+
+    names: tuple[str, ...]
+    spread: Float1
+    half: Float1
+    difference: Float1
+    largest: Float1
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per target."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "target": self.names,
+                "bound mean": self.half + self.difference,
+                "bound mean, sds": (self.half + self.difference) / self.spread,
+                "largest": self.largest,
+                "half-width mean": self.half,
+                "difference mean": self.difference,
+            }
+        ).set_index("target")
 
 
-def _calibrate(
-    law: FittedLaw,
-    held_out: History,
-    features: Features,
-    *,
-    level: float,
-    seed: int,
-    band: BandChoice,
-    mode: str,
-) -> Calibration:
-    check_level(level, "calibrate")
-    steps = bar(total=3, label="calibrate")
-    rows, now, keep = _rows(law, held_out)
-    targets = find_targets(features, now, rows.w[keep], law.schema.w_names)
-    exact = isinstance(targets, MissingTargets) and law(held_out, rows.at[:1]).exact
-    failures = 0.0 if exact else MC_SHARE * (1.0 - level)
-    sample = Sample(
-        rows.x[keep],
-        targets.observed(now, rows.w[keep]),
-        rows.unit[keep],
-        rows.x_names,
-        targets.names,
-    )
-    choice = _band(band, sample, level + failures, seed)
-    steps.update()
-    part = Part(law, choice.fit.band, targets, failures, SIZE, seed)
-    contexts = _some(held_out, rows, seed)
-    error, inside = part.errors(contexts)
-    steps.update()
-    made_here = choice.fit.residual.size > 0
-    checks = band_checks(choice.fit, sample, held_out, rows, keep, seed) if made_here else [HANDED]
-    steps.update()
-    steps.close()
-    residual = sample.y - choice.fit.band.at(sample.x).centre
-    return Calibration(
-        parts=(part,),
-        level=level,
-        mode=mode,
+class UniformResult(NamedTuple):
+    """The rung, and the band behind it: none where it is not to be had."""
+
+    rung: Rung
+    part: Part | None
+    noise_sd: Float1
+    why: str
+
+
+def uniform_rung(
+    subject: Subject, inputs: BandInputs, band: BandChoice, *, level: float, seed: int
+) -> UniformResult:
+    """Bound the law's error at every context of the domain at once.
+
+    With probability ``level`` over the held-out clusters, |E[target | S_1:t] - mu_p^(S_1:t)| <=
+    r(z) + |m(z) - mu_p^|, m and r the centre and half-width of a uniform band in the inputs z: of
+    the law's own error where the rows are new to it, else of the target. Valid if the error (or the
+    target's mean) depends on S through z alone and has the band's form: tested, not proved, so
+    beyond one input the claim is conditional.
+    """
+    try:
+        fit, why, own = _fit(subject, inputs, band, level=level, seed=seed)
+    except DataError as refusal:
+        if not is_auto(band):  # this very band was asked for
+            raise
+        why = str(refusal)
+        rung = no_rung("uniform", "fails", f"No uniform band is to be had here: {why}", why)
+        return UniformResult(rung, None, np.zeros(0), why)
+    rows = subject.rows
+    part = Part(
+        law=subject.law,
+        band=fit.band,
+        targets=subject.targets,
+        inputs=inputs,
+        own_error=own,
+        failures=subject.failures,
+        size=SIZE,
         seed=seed,
-        law_id=law.id,
-        contexts=contexts,
-        error=error,
-        inside=inside,
-        noise_sd=(residual.std(0),),
-        checks=Checks(checks),
-        why=choice.why,
     )
+    made_here = fit.residual.size > 0
+    sample = _sample(rows, inputs, own)
+    checks = (
+        band_checks(fit, sample, rows, subject.history, subject.law.summary.memory, seed)
+        if made_here
+        else [HANDED]
+    )
+    values = fit.band.at(sample.x)
+    residual = sample.y - values.centre
+    gap = np.abs(values.centre if own else values.centre - rows.forecast)
+    seen = values.inside if values.inside.any() else np.isfinite(values.half).all(-1)
+    bounds = UniformBounds(
+        names=rows.names,
+        spread=rows.spread,
+        half=values.half[seen].mean(0),
+        difference=gap[seen].mean(0),
+        largest=(values.half + gap)[seen].max(0),
+    )
+    rung = _judge(bounds, fit.band, inputs, len(rows.x_names), rows, Checks(checks), level)
+    return UniformResult(rung, part, residual.std(0), why)
 
 
-def _check(law: FittedLaw, held_out: History, features: Features) -> None:
-    if not isinstance(held_out, History):
-        raise DataError(
-            f"calibrate: a History was expected, but got {type(held_out).__name__}; use "
-            "History.from_frame(frame, unit=..., time=..., observed=[...], missing=[...])."
-        )
-    if not isinstance(features, Features):
-        raise FeatureError(
-            f"calibrate: Features(fn, actions, names) expected, but got {type(features).__name__}."
-        )
-    law.schema.expect(held_out.schema, "calibrate", "the held-out units have")
-
-
-def _rows(law: FittedLaw, held_out: History) -> tuple[Rows, Float2, Bool]:
-    """Return complete rows, S_t of those kept, and which have S_t seen."""
-    rows = held_out.rows(law.summary)
-    now = held_out.s[rows.at]
-    keep = np.asarray(np.isfinite(now).all(axis=1))
-    if not keep.any():
-        raise DataError("calibrate: S_t is not seen in any complete held-out row; Phi needs it.")
-    return rows, now[keep], keep
-
-
-def _band(band: BandChoice, sample: Sample, level: float, seed: int) -> Choice:
+def _fit(
+    subject: Subject, inputs: BandInputs, band: BandChoice, *, level: float, seed: int
+) -> tuple[BandFit, str, bool]:
+    """Return a band, the reason for its kind, and whether it is of the law's own error."""
+    rows, level = subject.rows, level + subject.failures
     if isinstance(band, Band):
-        if band.x_names != sample.x_names or band.y_names != sample.y_names:
-            raise DataError(
+        if band.x_names != inputs.names or band.y_names != rows.names:
+            raise SettingError(
                 f"calibrate: the band is for {band.y_names} given {band.x_names}, but the law and "
-                f"features need {sample.y_names} given {sample.x_names}."
+                f"features need {rows.names} given {inputs.names}."
             )
         if band.level < level:
             raise SettingError(
@@ -182,18 +161,97 @@ def _band(band: BandChoice, sample: Sample, level: float, seed: int) -> Choice:
             )
         nothing = np.empty((0, len(band.y_names)))
         fit = BandFit(band, np.zeros(0, np.bool_), nothing, lambda columns, _: columns)
-        return Choice(fit, "handed over")
+        return fit, "handed over", False
     method = BandMethod(band) if isinstance(band, str) else band
     if not isinstance(method, BandMethod):
         raise SettingError(f"calibrate: band must be a name or a BandMethod, but got {band!r}.")
-    return make_band(sample, method, level, stream(seed, "band"))
+    if method.of == "error" and not subject.own_error:
+        raise SettingError(
+            "calibrate: the law's own error can be smoothed only on rows it was not fitted on, and "
+            "for a law without jumps (not one of scikit-learn); use of='target'."
+        )
+    own = subject.own_error if method.of == "auto" else method.of == "error"
+    choice: Choice = make_band(_sample(rows, inputs, own), method, level, stream(seed, "band"))
+    return choice.fit, choice.why, own
 
 
-def _some(held_out: History, rows: Rows, seed: int) -> History:
-    """Return the contexts of as many whole units as make about 20,000 rows."""
-    count = np.bincount(rows.unit, minlength=len(held_out.units))
-    units = np.flatnonzero(count)
-    if count.sum() > CONTEXTS:
-        units = stream(seed, "contexts").permutation(units)
-    most = max(int((np.cumsum(count[units]) <= CONTEXTS).sum()), 1)
-    return held_out.take(np.sort(units[:most]))
+def _sample(rows: ErrorRows, inputs: BandInputs, own: bool) -> Sample:
+    x = inputs(rows.x, rows.s, rows.forecast)
+    y = rows.error if own else rows.target
+    return Sample(x, y, rows.cluster, inputs.names, rows.names)
+
+
+def _judge(
+    bounds: UniformBounds,
+    band: Band,
+    inputs: BandInputs,
+    law_inputs: int,
+    rows: ErrorRows,
+    checks: Checks,
+    level: float,
+) -> Rung:
+    """Say what the band claims, and on what that rests."""
+    failed = [check for check in checks if check.verdict == "fail"]
+    if failed:
+        text = " ".join(check.text for check in failed[:2])
+        named = ", ".join(check.name for check in failed)
+        claim = f"No uniform bound holds: {named} failed."
+        return replace(no_rung("uniform", "fails", claim, text), checks=checks)
+    sizes = (bounds.half + bounds.difference) / bounds.spread
+    each = "; ".join(
+        f"{name} by {size:.2g} sd on average over contexts, {top:.2g} sd at worst"
+        for name, size, top in zip(rows.names, sizes, bounds.largest / bounds.spread, strict=True)
+    )
+    claim = (
+        f"With {100 * level:.4g}% confidence, at all contexts of the domain at once, the law's "
+        f"expectation is off by at most this much: {each}."
+    )
+    rests = _rests_on(band, inputs, law_inputs, rows)
+    if rests:
+        claim = f"If {rests}: {claim[0].lower()}{claim[1:]}"
+    return Rung(
+        "uniform",
+        "conditional" if rests else "stands",
+        claim,
+        sizes,
+        rests_on=rests,
+        benchmark=ON_S,
+        checks=checks,
+        details=bounds,
+    )
+
+
+FORMS = {
+    "linear": "linear in",
+    "additive": "a sum of curves, one for each of",
+    "single_index": "a curve of one mixture of",
+    "ridge": "linear in",
+}
+
+
+def _rests_on(band: Band, inputs: BandInputs, law_inputs: int, rows: ErrorRows) -> str:
+    """Say what nobody proved; nothing for a curve of the law's only input."""
+    several = len(inputs.names) > 1
+    names = _listed(inputs.names)
+    parts = []
+    if several or len(inputs.x) < law_inputs:
+        form = FORMS.get(band.kind, "a smooth function of")
+        parts.append(f"the law's error is {form} {names} and depends on nothing else of S")
+    if band.noise == "rows" and rows.clusters < len(rows.error):
+        parts.append("rows of one cluster are independent given these (not rejected)")
+    return ", and ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"its {len(names)} inputs"
+
+
+def few_clusters(clusters: int, wanted: int) -> Check:
+    """Warn of few independent pieces: quantiles of Student's t help, but not with everything."""
+    few = clusters < wanted
+    text = f"{clusters} independent clusters were held out."
+    if few:
+        text += (
+            f" With fewer than {wanted} variances are unsteady, and coverage is known less well."
+        )
+    return Check("clusters", "warn" if few else "pass", clusters, wanted, text)

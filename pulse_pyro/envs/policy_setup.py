@@ -75,8 +75,13 @@ def make_pulse(setup: PolicySetup) -> Agent:
     return pulse(setup.world, setup.law, seed=setup.seed)
 
 
-def make_pulse_calibrated(setup: PolicySetup) -> Agent:
-    """PULSE-UCB with the corrected radius and the errors of the calibration."""
+def make_pulse_calibrated(setup: PolicySetup) -> Agent | None:
+    """PULSE-UCB with the corrected radius and the errors of the calibration, where it has any."""
+    if not setup.calibration.parts:
+        warnings.warn(
+            f"pulse_calibrated is left out: no band. {setup.calibration.why}", stacklevel=2
+        )
+        return None
     world, stakes, bound = setup.world, setup.stakes, setup.stakes.theta_bound
     radius = setup.calibration.radius(sigma=stakes.sigma, delta=stakes.delta, theta_bound=bound)
     error = setup.calibration.reward_error(world.s, theta_bound=bound)

@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float, Float4
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.uniform import calibrate_all
+from pulse_pyro.calibration.ladder import all_units
 from pulse_pyro.data.history import History
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse, pulse_adaptive
 from pulse_pyro.envs.arma import ArmaWorld
@@ -215,6 +215,4 @@ def calibrations(ready: Ready, law: str) -> Iterator[Calibration]:
     for fitted, archive in zip(ready.laws[law], ready.archives, strict=True):
         part = archive.take(range(min(len(archive.units), MOST)))
         band = "auto" if len(fitted.summary.names) == 1 else "linear"  # powers of x are no inputs
-        yield calibrate_all(
-            fitted, part, ready.world.features, level=LEVEL, seed=ready.seed, band=band
-        )
+        yield all_units(fitted, part, ready.world.features, level=LEVEL, seed=ready.seed, band=band)

@@ -288,17 +288,21 @@ def play_rules_finding(comparison: Comparison, settings: Sequence[str], title: s
 def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
     """Return what held-out pieces of the archive said of the laws."""
     table = judged_table(judged)
-    failed = [each for each in judged if "fail" in (each.diagnose, each.calibrate)]
-    bounded = [each for each in judged if np.isfinite(each.root_mean)]
+    failed = [each for each in judged if each.diagnose == "fail"]
+    bounded = [each for each in judged if np.isfinite(each.forecast)]
     text = f"{len(failed)} of {len(judged)} laws fail a check on held-out pieces of the archive."
     if bounded:
-        low = min(bounded, key=lambda each: each.root_mean)
+        low = min(bounded, key=lambda each: each.forecast)
         text += (
-            f" The smallest mean sqrt(D_t), of {low.law}, is {low.root_mean:.2f} sds of W "
-            f"(largest {low.root_sup:.2f}); {low.outside:.1%} of online contexts lie outside."
+            f" Whatever {low.law} forecasts, W is within {low.forecast:.2f} sds of it on average, "
+            f"by rung forecast; the free line is {low.free:.2f} sds."
         )
-    if any(each.calibrate == "fail" for each in judged):
-        text += " A bound whose check fails does not hold, and no policy here relies on it."
+    uniform = [each.law for each in judged if each.uniform in ("stands", "conditional")]
+    text += (
+        f" A bound at every context, conditional on its form: {', '.join(uniform)}."
+        if uniform
+        else " No bound holds at every context at once, and no policy here relies on one."
+    )
     printed = table.reset_index().drop(columns="seconds")
     printed["outside"] = [f"{share:.1%}" for share in printed["outside"]]
     printed = printed.rename(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.errors import PulseError
 from pulse_pyro._core.parallel import Engine, in_order
 from pulse_pyro._core.progress import bar
-from pulse_pyro.calibration.uniform import calibrate
+from pulse_pyro.calibration.ladder import calibrate
 from pulse_pyro.diagnostics.held_out import diagnose
 from pulse_pyro.paper.datasets import Dataset
 from pulse_pyro.paper.replay_comparison import HERE, Imputer
@@ -22,21 +21,30 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+GROUPS = ("forecast", "time")  # declared for every data set
+
+
 @dataclass(frozen=True)
 class Judged:
     """One law, fitted on half of the archive's pieces and judged on the others.
 
     law, seconds : which, and how long all of it took.
-    diagnose : verdict of the diagnostics. calibrate : of the calibration, or why there is none.
-    failed : checks of either that failed, by kind, and of how many W.
-    root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W.
-    outside : share of online contexts outside the domain.
+    diagnose : verdict of the diagnostics. standing : the highest rung of the calibration that
+    stands. uniform : verdict of that rung. forecast, groups, average, free : sizes of those rungs
+    in sds of W, NaN where they do not hold. failed : checks that failed, by kind, and of how many
+    W. root_mean, root_sup : mean and largest sqrt(D_t) in the domain, in sds of W, if the uniform
+    rung holds. outside : share of online contexts outside the domain.
     """
 
     law: str
     seconds: float
     diagnose: str
-    calibrate: str
+    standing: str
+    uniform: str
+    forecast: float
+    groups: float
+    average: float
+    free: float
     failed: str
     root_mean: float
     root_sup: float
@@ -79,13 +87,9 @@ def _judge(job: JudgeJob) -> Judged:
     checks = list(diagnostics.checks)
     replay = next(iter(job.dataset.replays.values()))
     mean = sup = outside = float("nan")
-    try:
-        bound = calibrate(law, held_out, replay.features, seed=job.seed)
-    except PulseError as refusal:  # a finding in itself: the page says why there is no bound
-        verdict = str(refusal)
-    else:
-        verdict = bound.verdict
-        checks += bound.checks
+    bound = calibrate(law, held_out, replay.features, seed=job.seed, groups=GROUPS)
+    checks += bound.checks
+    if bound.usable:
         worst = bound.error.max((-2, -1))[bound.inside]
         mean, sup = float(worst.mean()), float(worst.max())
         rows = replay.complete & np.isfinite(law.summary(replay.s)).all(-1)
@@ -96,7 +100,12 @@ def _judge(job: JudgeJob) -> Judged:
         law=job.imputer.name,
         seconds=seconds,
         diagnose=diagnostics.verdict,
-        calibrate=verdict,
+        standing=bound.standing.name,
+        uniform=bound.rung("uniform").verdict,
+        forecast=bound.rung("forecast").size,
+        groups=bound.rung("groups").size,
+        average=bound.rung("average").size,
+        free=bound.rung("free").size,
         failed=failed,
         root_mean=mean,
         root_sup=sup,

@@ -15,7 +15,7 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Float2, Float3
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.calibration.uniform import calibrate_all
+from pulse_pyro.calibration.ladder import all_units
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
 from pulse_pyro.envs.agents import oful, oful_lags, pulse
@@ -176,7 +176,7 @@ def _teams(case: RadiusCase, lags: Lags) -> dict[str, Team]:
         "committee": committee([adaptive, *members]),
     }
     if len(archive.units) >= FEWEST:
-        band = calibrate_all(law, archive, world.features, level=LEVEL, seed=0, band="linear")
+        band = all_units(law, archive, world.features, level=LEVEL, seed=0, band="linear")
         fenced = guarded(world, law, band, trust, name="band_guarded")
         teams["band_guarded"] = fenced
         teams["calibrated"] = replace(fenced, name="calibrated", advisor="ball")

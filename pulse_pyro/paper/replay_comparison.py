@@ -18,7 +18,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Summary, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.uniform import calibrate
+from pulse_pyro.calibration.ladder import calibrate
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, pulse, pulse_adaptive
 from pulse_pyro.envs.replay import Contrast, Replay, Replayed, joined, replay_run, shuffled
 from pulse_pyro.envs.simulation import Agent, Team
@@ -484,7 +484,7 @@ def _fenced(job: CompareJob, replay: Replay, radius: Radius, noise: float) -> li
     bound = 2.0 * float(np.nanmax(np.abs(replay.utility)))
     trust = Trust(RewardNoise(noise, False), bound)
     for imputer, _, _, seed, fence in job.laws:
-        if fence is None or fence[1].parts[0].targets.features.names != replay.features.names:
+        if fence is None or fence[1].features.names != replay.features.names:
             continue  # a calibration speaks of one Phi
         team = guarded(replay, *fence, trust, name=f"guarded_{imputer.name}", seed=seed)
         own = replace(team.learners[0], ridge=1.0)

@@ -186,7 +186,10 @@ def band_ball(
     noise : what is taken on trust of rewards. theta_bound : S >= ||theta*||. delta : of the ball.
     spread : (action, d, q) of ``guard.reward_spread``; not used where sigma is given.
     """
-    failed = ", ".join(check.name for check in calibration.checks if check.verdict == "fail")
+    feeds = calibration.feeds
+    assert feeds is not None  # ``calibration_bias`` has asked for a band
+    failed = ", ".join(check.name for check in feeds.checks if check.verdict == "fail")
+    given = (f"that {feeds.rests_on}",) if feeds.holds and feeds.rests_on else ()
     return Ball(
         theta_bound=theta_bound,
         delta=delta,
@@ -196,11 +199,12 @@ def band_ball(
         of=bias.of,
         rests_on=(
             f"the calibration's band, {calibration.level:.4g} at once over its domain",
+            *given,
             noise.rests_on,
             "||theta*|| <= theta_bound",
         ),
         level=calibration.level,
-        heuristic=f"a check of the calibration failed ({failed})" if failed else "",
+        heuristic="" if feeds.holds else f"a check of the calibration failed ({failed})",
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pulse_pyro._core.arrays import whole
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.base import FittedLaw, is_exact
-from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.calibration import CalibratedErrors, Calibration
 from pulse_pyro.calibration.online import (
-    CalibratedErrors,
     OnlineErrors,
     check_errors,
     check_size_of_theta,

@@ -11,9 +11,8 @@ from pulse_pyro._core.arrays import Array
 from pulse_pyro._core.errors import BundleError, SettingError
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro.base import FittedLaw, Follower
-from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.calibration import CalibratedErrors, Calibration
 from pulse_pyro.calibration.online import (
-    CalibratedErrors,
     OnlineErrors,
     warn_if_failed,
 )

@@ -19,7 +19,7 @@ from pulse_pyro._core.errors import SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Follower
 from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.online import check_refit, missing_error, single_part
+from pulse_pyro.calibration.online import check_refit, single_part
 from pulse_pyro.policies.ball import BallRounds, BallSums
 from pulse_pyro.policies.carried import carry_setup, carry_state
 from pulse_pyro.policies.core import NO_PSI, Belief, CoreChoice, RoundErrors
@@ -88,12 +88,12 @@ class BandRounds:
 
     def at(self, past: list[Follower]) -> RoundErrors:
         """Return c_k eps, with a context per arm each arm's own."""
-        _, targets = single_part(self.calibration, "guard")
+        part, targets = single_part(self.calibration, "guard")
         place = {int(column): at for at, column in enumerate(targets.used)}
         use = [place[int(column)] for column in self.bias.of]
         rows = []
         for follower in past:
-            eps = missing_error(self.calibration, follower)
+            eps = part.missing_error(follower)
             rows.append(self.bias.coef(follower.now[None])[0] * eps[use])
         coef = rows[0] if len(rows) == 1 else np.stack([row[a] for a, row in enumerate(rows)])
         return RoundErrors(coef, NO_PSI)

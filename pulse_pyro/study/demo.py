@@ -16,7 +16,6 @@ from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.diagnostics import Diagnostics
 from pulse_pyro.envs.arma import w_times_action
 from pulse_pyro.envs.simulation import Run
-from pulse_pyro.report.calibration import beyond_domain, in_domain
 from pulse_pyro.study.run import run_stages
 from pulse_pyro.study.workspace import SAVED, open_workspace
 from pulse_pyro.study.worlds import KnownWorld
@@ -123,7 +122,9 @@ def results(demo: Demo) -> dict[str, object]:
     return {
         "verdict": demo.verdict,
         "checks": records(demo.diagnostics.table),
-        "calibration": records(demo.calibration.table),
+        "claim": demo.calibration.claim,
+        "rungs": records(demo.calibration.ladder),
+        "calibration": records(demo.calibration.table) if demo.calibration.usable else [],
         "calibration_checks": records(demo.calibration.checks_table),
         "agents": records(demo.run.table),
     }
@@ -131,22 +132,14 @@ def results(demo: Demo) -> dict[str, object]:
 
 def _verdict(diagnostics: Diagnostics, calibration: Calibration, run: Run) -> str:
     table = run.table
-    regret, outside = table["regret"], calibration.outside_share
-    largest = math.sqrt(calibration.bound.max())
-    bound = (
-        "no bound on the law's error holds"
-        if calibration.verdict == "fail"
-        else f"{in_domain(outside)} "
-        f"expected W is off by at most {calibration.table['bound mean'].iloc[0]:.3g} on average, "
-        f"{calibration.table['bound sup'].iloc[0]:.3g} at worst{beyond_domain(outside, largest)} "
-        f"(level {100 * calibration.level:.4g}%)"
-    )
-    unsure = calibration.verdict == "fail" or any(
+    regret, uniform = table["regret"], calibration.rung("uniform")
+    also = f" {uniform.claim}" if uniform.holds and uniform is not calibration.standing else ""
+    unsure = not calibration.usable or any(
         check.verdict == "fail" for check in diagnostics.checks if check.name.startswith("serial")
     )
     guard = "its guard, a heuristic here," if unsure else "its guard"
     return (
-        f"Law: {diagnostics.verdict}. Calibration: {calibration.verdict}, {bound}. "
+        f"Law: {diagnostics.verdict}. Calibration: {calibration.claim}{also} "
         f"Regret after {run.regret.shape[-1]} rounds: PULSE-UCB inside {guard} "
         f"{regret['guarded']:.1f}, a committee inside it {regret['committee']:.1f} (overruled in "
         f"{table['overruled']['committee']:.1%} of rounds), PULSE-UCB with the constant radius 2 "

@@ -152,6 +152,8 @@ KEYS = {
         "fit": "0.5",
         "band": '"auto"',
         "noise": '"auto"',
+        "groups": '["city", "forecast"]',
+        "inputs": '["forecast"]',
     },
     "policy": {
         "sigma": "0.5",
@@ -471,7 +473,15 @@ def _recipe(tables: dict[str, Table]) -> Recipe:
     )
     how = None if engine is None else _inference(engine)
     with table.blamed():
-        return Recipe(how, level, mode, fit, BandMethod(kind, noise=noise))
+        return Recipe(
+            how,
+            level,
+            mode,
+            fit,
+            BandMethod(kind, noise=noise),
+            groups=tuple(table.texts("groups")) if "groups" in table else (),
+            inputs=tuple(table.texts("inputs")) if "inputs" in table else (),
+        )
 
 
 def _inference(table: Table) -> Inference:

@@ -104,7 +104,7 @@ def on_trust(agent: Agent | Team, calibration: Calibration) -> tuple[str, str]:
         return "; ".join(agent.ball.rests_on), agent.ball.heuristic
     if not fenced(agent):
         return "", ""
-    doubt = "a check of the calibration failed" if calibration.verdict == "fail" else ""
+    doubt = "" if calibration.usable else "a check of the calibration failed"
     return "the calibration, sigma, theta_bound", doubt
 
 

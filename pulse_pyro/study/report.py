@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -10,7 +9,6 @@ from typing import Any
 
 from pulse_pyro._core.errors import BundleError
 from pulse_pyro.base import Verdict, worst_verdict
-from pulse_pyro.report.calibration import beyond_domain, in_domain
 from pulse_pyro.report.page import Section, sections_from_plain, write_report
 from pulse_pyro.report.provenance import provenance_sections
 from pulse_pyro.study.workspace import (
@@ -167,22 +165,14 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
     ]
     if bad:
         out += f" Look first at: {', '.join(bad[:4])}."
-    if "calibrate" in about and about["calibrate"]["verdict"] == "fail":
-        out += " No bound on the law's error holds as long as a check of it fails."
-    elif "calibrate" in about:
+    if "calibrate" in about:
         bound = about["calibrate"]
-        level = f"{100 * bound['level']:.4g}%"
-        each = ", ".join(
-            f"{row['target']} by at most {row['bound mean']:.3g} on average and "
-            f"{row['bound sup']:.3g} at worst"
-            for row in bound["table"][:3]
-        )
-        more = "" if len(bound["table"]) <= 3 else f" and {len(bound['table']) - 3} more"
-        outside, largest = bound["D"]["outside_share"], math.sqrt(bound["D"]["largest"])
-        out += (
-            f" How far off can the law's expectation be? With probability {level}, "
-            f"{in_domain(outside)}: {each}{more}{beyond_domain(outside, largest)}."
-        )
+        uniform = bound["rungs"][0]
+        out += f" How far off can the law's expectation be? {bound['claim']}"
+        if uniform["verdict"] == "conditional":
+            out += f" {uniform['claim']}"
+        elif uniform["verdict"] == "fails":
+            out += " No bound holds at every context at once: see the ladder."
     if "simulate" in about:
         run = about["simulate"]
         rows = {row["agent"]: row for row in run["table"]}

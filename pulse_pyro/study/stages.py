@@ -176,7 +176,7 @@ def calibrate_study(path: str | Path, out: str | Path | None = None) -> Calibrat
 
     Needs the stage fit, up to date. Writes ``calibrate/calibration`` (see :func:`save`),
     ``calibrate/calibration.json`` and the page's sections.
-    With [calibration] mode "all" the band uses every unit, see :func:`calibrate_all` for what that
+    With [calibration] mode "all" the band uses every unit, see :func:`all_units` for what that
     relies on; the law itself is that of the stage fit, in either mode.
     """
     return make_calibrate(open_workspace(path, out))
@@ -190,15 +190,28 @@ def make_calibrate(work: Workspace) -> Calibration:
 def _calibrate(work: Workspace) -> StageOutput[Calibration]:
     recipe, seed = work.study.recipe, work.study.seed
     calibration = recipe.bound(work.fitted, work.history, work.parts[1], work.features, seed=seed)
-    d = calibration.bound
-    low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
     summary = {
         "verdict": calibration.verdict,
+        "claim": calibration.claim,
+        "standing": calibration.standing.name,
+        "rungs": records(calibration.ladder),
         "law_id": calibration.law_id,
         "level": calibration.level,
         "mode": calibration.mode,
         "seed": calibration.seed,
         "band": calibration.why,
+        **(_bounds(calibration) if calibration.usable else {}),
+        "checks": records(calibration.checks_table),
+    }
+    sections = stage_sections("calibrate", calibration)
+    return StageOutput(calibration, calibration.law_id, summary, sections)
+
+
+def _bounds(calibration: Calibration) -> dict[str, Any]:
+    """Return D_t and the table of targets: only where the claim behind them holds."""
+    d = calibration.bound
+    low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
+    return {
         "D": {
             "mean": float(d.mean()),
             "largest": float(d.max()),
@@ -210,10 +223,7 @@ def _calibrate(work: Workspace) -> StageOutput[Calibration]:
             "outside_share": calibration.outside_share,
         },
         "table": records(calibration.table),
-        "checks": records(calibration.checks_table),
     }
-    sections = stage_sections("calibrate", calibration)
-    return StageOutput(calibration, calibration.law_id, summary, sections)
 
 
 # Simulate: policies in a known world, or on real contexts with a truth that is made up.
@@ -257,7 +267,7 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         seed=study.seed,
         memory=memory_left(work.fitted, work.parts[1]),
     )
-    failed = work.calibration.verdict == "fail"
+    failed = not work.calibration.usable
     world = work.world or _rival_world(work)
     played = world.play(policies)
     _, runs, rounds = played.run.regret.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -314,7 +314,7 @@ def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[
         inputs |= {
             "[features]": _values(study.feature_section, without="file"),
             FILES["features"]: work.opened["features"],
-            "[calibration]": repr((recipe.level, recipe.mode, recipe.method)),
+            "[calibration]": repr(replace(recipe, inference=None, fit=0.5)),
         }
     if stage == "simulate":
         inputs["[policy]"] = _values(study.policy)

@@ -27,7 +27,7 @@ def things():
     law = pp.linear_lags(3).fit(own, pp.Exact(50), seed=0)
     world = WORLD.world(runs=2, horizon=20, rng=pp.stream(0, "online"))
     run = pp.simulate(world, [pp.envs.oful(world), pp.envs.cond_oracle(world)])
-    cross = pp.calibration.calibrate_crossfit(pp.linear_lags(3), own, PHI, seed=0, band="linear")
+    cross = pp.calibration.crossfit(pp.linear_lags(3), own, PHI, seed=0, band="linear")
     return {
         "law": (law, {}),
         "average_law": (cross.law, {}),

@@ -160,7 +160,7 @@ def bent():
 @pytest.fixture(scope="session")
 def cross():
     history, _ = linear_history(units=40, time=20, lags=2, seed=2)
-    return history, pp.calibration.calibrate_crossfit(
+    return history, pp.calibration.crossfit(
         pp.linear_lags(2), history, W_FEATURES, seed=4, band=LINEAR
     )
 
@@ -176,8 +176,8 @@ def made():
         "curve": pp.calibrate(law, held_out, W_FEATURES, seed=0, band=CURVE),
         "linear": pp.calibrate(many, others, W_FEATURES, seed=0, band=LINEAR),
         "bent": pp.calibrate(law, held_out, NOT_AFFINE, seed=0, band=CURVE),
-        "all": pp.calibration.calibrate_all(both, history, W_FEATURES, seed=0, band=LINEAR),
-        "crossfit": pp.calibration.calibrate_crossfit(
+        "all": pp.calibration.all_units(both, history, W_FEATURES, seed=0, band=LINEAR),
+        "crossfit": pp.calibration.crossfit(
             pp.linear_lags(2), history, W_FEATURES, seed=0, band=LINEAR
         ).calibration,
     }

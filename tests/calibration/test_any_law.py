@@ -27,7 +27,7 @@ def law(request):
 
 
 def test_crossfit_averages_two_laws_of_any_kind(law, archive):
-    average, found = pp.calibration.calibrate_crossfit(
+    average, found = pp.calibration.crossfit(
         law, archive, W_FEATURES, seed=0, band=LINEAR
     )
     one, two = archive.split(seed=0)
@@ -66,7 +66,7 @@ def test_a_plan_for_any_law(law, archive):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda fitted, h: pp.calibration.calibrate_crossfit(fitted, h, W_FEATURES, seed=0),
+        lambda fitted, h: pp.calibration.crossfit(fitted, h, W_FEATURES, seed=0),
         lambda fitted, h: pp.calibration.calibration_study(fitted, h, W_FEATURES, seed=0),
     ],
 )

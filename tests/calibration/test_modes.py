@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
 from pulse_pyro.base import is_exact
-from pulse_pyro.calibration.crossfit import AverageLaw
+from pulse_pyro.calibration.cross_fitting import AverageLaw
 from tests.calibration.helpers import BY_ACTION, LINEAR, W_FEATURES, Guess, Shifted, band_values
 from tests.helpers import binomial_floor, draws_at, linear_history, mean_at, mean_draws_at, z_bound
 
@@ -66,7 +66,7 @@ def test_all_takes_the_laws_own_units_and_bounds_it_tighter_than_split():
     law = pp.linear_lags(3)
     half, whole = law.fit(fit, seed=0), law.fit(history, seed=0)
     split = pp.calibrate(half, held_out, W_FEATURES, seed=0, band=LINEAR)
-    everything = pp.calibration.calibrate_all(whole, history, W_FEATURES, seed=0, band=LINEAR)
+    everything = pp.calibration.all_units(whole, history, W_FEATURES, seed=0, band=LINEAR)
     assert (split.mode, everything.mode) == ("split", "all")
     assert everything.parts[0].band.units == 60
     s = history.grid.s
@@ -81,7 +81,7 @@ def test_all_covers_laws_fitted_on_the_same_rows():
     for seed in range(runs):
         history, coef = linear_history(units=20, time=12, lags=2, seed=100 + seed)
         law = pp.linear_lags(2).fit(history, seed=0)
-        calibration = pp.calibration.calibrate_all(law, history, W_FEATURES, seed=seed, band=LINEAR)
+        calibration = pp.calibration.all_units(law, history, W_FEATURES, seed=seed, band=LINEAR)
         wrong = np.abs(0.3 + history.inputs(law.summary) @ coef - law(history).mean())[:, 0]
         use = calibration.inside
         held += bool((wrong <= calibration.error[:, 0, 0])[use].all())
@@ -139,7 +139,7 @@ def test_the_crossfitted_bound_covers_the_averaged_law():
     runs, held = 20, 0
     for seed in range(runs):
         history, coef = linear_history(units=24, time=12, lags=2, seed=200 + seed)
-        law, calibration = pp.calibration.calibrate_crossfit(
+        law, calibration = pp.calibration.crossfit(
             pp.linear_lags(2), history, W_FEATURES, seed=seed, band=LINEAR
         )
         s = history.grid.s

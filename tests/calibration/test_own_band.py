@@ -160,7 +160,7 @@ def test_a_least_squares_law_that_provides_its_own_band_differs_from_it_by_the_r
     least = np.linalg.lstsq(design, rows.w, rcond=None)[0]
     for ridge in (1e-6, 1.0):
         band = pp.bands.ridge_band(own, level=0.95, noise_sd=0.1, ridge=ridge, size=5.0)
-        calibration = pp.calibration.calibrate_all(law, history, W_FEATURES, seed=0, band=band)
+        calibration = pp.calibration.all_units(law, history, W_FEATURES, seed=0, band=band)
         found = calibration.parts[0].budget(history)
         gap = np.abs(found.centre - found.predicted)[rows.at, 0]
         gram = design.T @ design + ridge * np.eye(3)

@@ -22,16 +22,16 @@ from tests.helpers import linear_history
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95, -0.5, np.nan, "high", True])
 @pytest.mark.parametrize(
-    "make", [pp.calibrate, pp.calibration.calibrate_all, pp.calibration.calibrate_crossfit]
+    "make", [pp.calibrate, pp.calibration.all_units, pp.calibration.crossfit]
 )
 def test_a_level_outside_0_and_1_is_refused(lagged, level, make):
     law, _, held_out = lagged
-    law = law.law if make is pp.calibration.calibrate_crossfit else law
+    law = law.law if make is pp.calibration.crossfit else law
     with pytest.raises(pp.errors.SettingError, match="level must lie between 0 and 1"):
         make(law, held_out, BY_ACTION.features, seed=0, level=level)
 
 
-@pytest.mark.parametrize("make", [pp.calibrate, pp.calibration.calibrate_all])
+@pytest.mark.parametrize("make", [pp.calibrate, pp.calibration.all_units])
 def test_what_is_not_a_fitted_law_a_history_or_features_is_refused(lagged, make):
     law, _, held_out = lagged
     with pytest.raises(pp.errors.ModelError, match=r"got Law; fit it first"):
@@ -152,7 +152,7 @@ def test_a_seed_that_is_not_a_whole_number_is_refused(lagged, seed):
 def test_crossfit_needs_two_units(lagged):
     law, _, held_out = lagged
     with pytest.raises(pp.errors.DataError, match="at least 2 units"):
-        pp.calibration.calibrate_crossfit(law.law, held_out.take([0]), BY_ACTION.features, seed=0)
+        pp.calibration.crossfit(law.law, held_out.take([0]), BY_ACTION.features, seed=0)
 
 
 def test_one_row_per_unit_is_enough_if_there_are_many_units():

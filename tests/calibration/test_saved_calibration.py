@@ -72,12 +72,12 @@ def ridge():
 def everything():
     own, _ = parts(2)
     fitted = pp.linear_lags(2).fit(own, seed=0)
-    return pp.calibration.calibrate_all(fitted, own, W_FEATURES, seed=1, band="linear")
+    return pp.calibration.all_units(fitted, own, W_FEATURES, seed=1, band="linear")
 
 
 def cross():
     history = linear_history(units=40, time=20, lags=2)[0]
-    found = pp.calibration.calibrate_crossfit(
+    found = pp.calibration.crossfit(
         pp.linear_lags(2), history, W_FEATURES, seed=4, band=BandMethod("linear", draws=300)
     )
     return found.calibration
@@ -145,7 +145,7 @@ def test_a_calibration_answers_as_before(case, tmp_path):
 
 def test_an_average_of_two_laws_is_saved_beside_its_calibration(tmp_path):
     history = linear_history(units=40, time=20, lags=2)[0]
-    found = pp.calibration.calibrate_crossfit(
+    found = pp.calibration.crossfit(
         pp.linear_lags(2), history, W_FEATURES, seed=4, band=BandMethod("linear", draws=300)
     )
     law = pp.load(pp.save(found.law, tmp_path / "law"))

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pulse_pyro._core.errors import DataError, PulseError, SettingError
 from pulse_pyro.base import Column, Schema
-from pulse_pyro.calibration.uniform import calibrate
+from pulse_pyro.calibration.ladder import calibrate
 from pulse_pyro.data.history import History
 from pulse_pyro.data.tables import read_frame, s_columns
 from pulse_pyro.diagnostics.held_out import diagnose

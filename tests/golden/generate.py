@@ -384,8 +384,8 @@ def calibrate_modes() -> Found:
     law = pp.linear_lags(2).fit(archive, seed=0)
     terms = ["1", "w0", "w1*a"]
     phi = pp.terms(terms, 2, observed=["s0", "s1"], missing=["w0", "w1"])
-    whole = calibrated(pp.calibration.calibrate_all(law, archive, phi, seed=0), later)
-    cross = pp.calibration.calibrate_crossfit(pp.linear_lags(2), archive, phi, seed=0).calibration
+    whole = calibrated(pp.calibration.all_units(law, archive, phi, seed=0), later)
+    cross = pp.calibration.crossfit(pp.linear_lags(2), archive, phi, seed=0).calibration
     return flat(whole, "all") | flat(calibrated(cross, later), "crossfit")
 
 

@@ -195,7 +195,7 @@ def test_it_is_not_saved_alone_but_handed_back_to_what_holds_it(tmp_path):
 
 def test_two_of_them_crossfitted_are_handed_back_together(tmp_path):
     model = pp.laws.from_sklearn(KNeighborsRegressor(15), 3)
-    law, calibration = pp.calibration.calibrate_crossfit(model, HISTORY, PHI, seed=0, band="linear")
+    law, calibration = pp.calibration.crossfit(model, HISTORY, PHI, seed=0, band="linear")
     pp.save(law, tmp_path / "law")
     pp.save(calibration, tmp_path / "calibration")
     assert pp.load(tmp_path / "law", law=law).id == law.id

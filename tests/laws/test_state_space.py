@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 from pulse_pyro import diagnose
 from pulse_pyro._core.errors import BundleError, DataError, PulseError, SettingError
 from pulse_pyro._core.saved import load, save
-from pulse_pyro.calibration.uniform import calibrate
+from pulse_pyro.calibration.ladder import calibrate
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity, Lags, Stack, Window
 from pulse_pyro.features import Features

@@ -23,7 +23,7 @@ def calibrations():
     fit, other = longer.split(seed=0)
     return {
         "targets": pp.calibrate(law, held_out, NOT_AFFINE, seed=0, band=CURVE),
-        "crossfit": pp.calibration.calibrate_crossfit(
+        "crossfit": pp.calibration.crossfit(
             pp.linear_lags(2), history, W_FEATURES, seed=0, band=LINEAR
         ).calibration,
         "failed": pp.calibrate(

@@ -7,8 +7,8 @@ import pytest
 
 from pulse_pyro import Features, History, Lags, Window, calibrate, linear_lags, stream
 from pulse_pyro.bands.band import BandMethod
-from pulse_pyro.calibration.crossfit import calibrate_crossfit
-from pulse_pyro.calibration.uniform import calibrate_all
+from pulse_pyro.calibration.cross_fitting import crossfit
+from pulse_pyro.calibration.uniform import all_units
 from pulse_pyro.envs.arma import main_nonlinear, w_times_action
 from tests.helpers import draws_at, mean_at
 from tests.studies.truths import in_parallel
@@ -143,11 +143,11 @@ def mode_rep(job):
     fit, held_out = history.split(seed=rep)
     spec, out = linear_lags(19), []
     law, everywhere = spec.fit(fit, seed=rep), spec.fit(history, seed=rep)
-    cross = calibrate_crossfit(spec, history, environment.features, level=LEVEL, seed=rep)
+    cross = crossfit(spec, history, environment.features, level=LEVEL, seed=rep)
     for mine, found in (
         (law, calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)),
         (cross.law, cross.calibration),
-        (everywhere, calibrate_all(everywhere, history, environment.features, seed=rep)),
+        (everywhere, all_units(everywhere, history, environment.features, seed=rep)),
     ):
         wrong, error = truth_and_error(environment, found, mine, stream(0, "online", rep))
         out += [(wrong <= error).all(), error.max(-1).mean(), (error.max((1, 2)) ** 2).mean()]

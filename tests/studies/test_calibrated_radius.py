@@ -37,7 +37,7 @@ def fitted(env, summary, units, length, world, size):
     for r in range(RUNS):
         archive = env.archive(units, length, rng=pp.stream(0, "archive", r))
         law = pp.linear_lags(summary).fit(archive, seed=0)
-        calibration = pp.calibration.calibrate_all(law, archive, env.features, level=0.95, seed=0)
+        calibration = pp.calibration.all_units(law, archive, env.features, level=0.95, seed=0)
         s = world.s[r : r + 1]
         laws.append(law)
         errors.append(calibration.reward_error(s, theta_bound=size)[:, world.lead :])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,11 +24,16 @@ from pulse_pyro.base import (
     Summary,
     UnfittedLaw,
 )
-from pulse_pyro.calibration.calibration import Calibration
-from pulse_pyro.calibration.uniform import BandChoice, calibrate
+from pulse_pyro.calibration.calibration import FORECAST_RUNG, Calibration
+from pulse_pyro.calibration.ladder import calibrate
+from pulse_pyro.calibration.rung import Groups, Rung, RungVerdict
+from pulse_pyro.calibration.uniform import BandChoice
 from pulse_pyro.data.history import History, Source, context_rows
 from pulse_pyro.features import Features, expectation
 from pulse_pyro.laws.fitted import by_action, chosen
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class AverageConditional:
@@ -126,49 +132,106 @@ class CrossFit(NamedTuple):
     calibration: Calibration
 
 
-def calibrate_crossfit(
+def crossfit(
     law: UnfittedLaw,
     history: History,
     features: Features,
     *,
     level: float = 0.95,
     seed: int,
+    groups: Groups = None,
+    inputs: Sequence[str] | str | None = None,
     band: BandChoice = "auto",
 ) -> CrossFit:
-    """Fit on each half of the units, bound each law with the other half (mode ``crossfit``).
+    """Fit on each half of the clusters, judge each law with the other half (mode ``crossfit``).
 
-    Each bound is made at 1 - (1 - level) / 2; the averaged law's error is at most the average of
-    the two bounds, which is what ``error_at`` of the calibration returns.
+    Each claim is made at 1 - (1 - level) / 2, so both hold with probability ``level``. The averaged
+    law's error is at most the average of the two bounds, which is what ``error_at`` and the sizes
+    of the rungs uniform, groups, average and free say. The rung forecast speaks of each law's own
+    forecasts, not of their average: the larger of both is told, and it feeds no policy.
     """
-    check_level(level, "calibrate_crossfit")
+    check_level(level, "crossfit")
     if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
         raise ModelError(
-            "calibrate_crossfit: a law that is not fitted, such as linear_lags(19), and a History "
+            "crossfit: a law that is not fitted, such as linear_lags(19), and a History "
             f"were expected, but got {type(law).__name__} and {type(history).__name__}; it fits "
             "the law itself."
         )
     one, two = history.split(seed=seed)
     each = 1.0 - (1.0 - level) / 2.0
     first, second = law.fit(one, seed=seed), law.fit(two, seed=seed)
-    a = calibrate(first, two, features, level=each, seed=seed, band=band)
-    b = calibrate(second, one, features, level=each, seed=seed, band=band)
+    a, b = (
+        calibrate(
+            fitted,
+            other,
+            features,
+            level=each,
+            seed=seed,
+            groups=groups,
+            inputs=inputs,
+            band=band,
+        )
+        for fitted, other in ((first, two), (second, one))
+    )
     average = AverageLaw(first, second)
-    parts = a.parts + b.parts
+    parts = a.parts + b.parts if a.parts and b.parts else ()
     bounds = [part.errors(a.contexts) for part in parts]
     calibration = Calibration(
+        targets=a.targets,
         parts=parts,
+        rungs=tuple(_of_both(x, y) for x, y in zip(a.rungs, b.rungs, strict=True)),
         level=level,
         mode="crossfit",
         seed=seed,
         law_id=average.id,
         contexts=a.contexts,
-        error=np.mean([error for error, _ in bounds], axis=0),
-        inside=np.all([inside for _, inside in bounds], axis=0),
-        noise_sd=a.noise_sd + b.noise_sd,
-        checks=Checks(_named(a.checks, 1) + _named(b.checks, 2)),
+        error=np.mean([error for error, _ in bounds], axis=0) if bounds else a.error * np.nan,
+        inside=np.all([inside for _, inside in bounds], axis=0) if bounds else a.inside & False,
+        noise_sd=a.noise_sd + b.noise_sd if parts else (),
         why=a.why,
     )
     return CrossFit(average, calibration)
+
+
+@dataclass(frozen=True, eq=False)
+class BothHalves:
+    """What a rung was made of on either half."""
+
+    one: Any
+    two: Any
+
+    @property
+    def table(self) -> DataFrame:
+        """The lines of both."""
+        import pandas as pd
+
+        both: dict[str, DataFrame] = {"half 1": self.one.table, "half 2": self.two.table}
+        return pd.concat(both, names=["half"])
+
+
+def _of_both(one: Rung, two: Rung) -> Rung:
+    """Put a rung of both halves together: it holds where both do."""
+    checks = Checks(_named(one.checks, 1) + _named(two.checks, 2))
+    bad = [rung for rung in (one, two) if not rung.holds]
+    if bad:
+        half = 1 + (bad[0] is two)
+        claim = f"Half {half}: {bad[0].claim}"
+        return replace(bad[0], claim=claim, checks=checks, details=None)
+    sizes = (one.sizes + two.sizes) / 2.0
+    if one.name == FORECAST_RUNG:
+        sizes = np.maximum(one.sizes, two.sizes)
+    verdict: RungVerdict = "stands" if one.verdict == two.verdict == "stands" else "conditional"
+    details = BothHalves(one.details, two.details) if one.details and two.details else None
+    return replace(
+        one,
+        verdict=verdict,
+        claim=f"Of two laws, each judged on the half it was not fitted on. First: {one.claim} "
+        f"Second: {two.claim}",
+        sizes=sizes,
+        benchmark="" if one.name == FORECAST_RUNG else one.benchmark,
+        checks=checks,
+        details=details,
+    )
 
 
 def _named(checks: tuple[Check, ...], half: int) -> tuple[Check, ...]:

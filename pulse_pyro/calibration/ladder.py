@@ -1,0 +1,331 @@
+"""Calibrate a law: climb the ladder of claims on units it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Bool, Float2, Int
+from pulse_pyro._core.errors import DataError, FeatureError, LeakageError
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.registry import named
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.bands.band import check_level
+from pulse_pyro.base import FittedLaw
+from pulse_pyro.calibration import RUNGS
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.part import FORECAST, MC_SHARE, BandInputs
+from pulse_pyro.calibration.rung import ON_FORECAST, Ask, ErrorRows, Groups, Rung, no_rung
+from pulse_pyro.calibration.targets import MissingTargets, Targets, find_targets, phi_sees
+from pulse_pyro.calibration.uniform import (
+    CURVES,
+    MOST_GIVEN,
+    SIZE,
+    BandChoice,
+    Subject,
+    UniformResult,
+    is_auto,
+    uniform_rung,
+)
+from pulse_pyro.data.history import History, Rows
+from pulse_pyro.diagnostics.leaks import met_before
+from pulse_pyro.features import Features
+from pulse_pyro.laws.adapter import as_law
+from pulse_pyro.laws.fitted import PosteriorLaw
+
+CONTEXTS = 20_000  # held-out rows the summaries are taken over
+FITTED_ON = (
+    "Not asked: the law was fitted on these very rows; calibrate with held-out units, or cross-fit."
+)
+
+
+def calibrate(
+    law: FittedLaw,
+    held_out: History,
+    features: Features,
+    *,
+    level: float = 0.95,
+    seed: int,
+    groups: Groups = None,
+    inputs: Sequence[str] | str | None = None,
+    band: BandChoice = "auto",
+) -> Calibration:
+    """Say the strongest true thing about a law's error, by units it has not seen (mode ``split``).
+
+    Parameters
+    ----------
+    law : fitted on other units; a unit it has seen raises LeakageError.
+    held_out : units with (S, W), from History.split.
+    features : Phi.
+    level : probability of each claim.
+    seed : of simulated critical values, of the checks, and of Monte Carlo where it is needed.
+    groups : declared beforehand, names of columns or a mapping, see ``calibration.groups``; None:
+        the rung groups is not asked.
+    inputs : what the band of the rung uniform looks at: names of the law's inputs, of columns of S,
+        or "forecast"; None: all the law's inputs, or, where no band in all of them is to be had,
+        what Phi sees: its columns of S and the forecasts. inputs="forecast" asks for the latter.
+    band : "auto", a kind, a :class:`BandMethod`, or a :class:`Band` made elsewhere, e.g. one that
+        the law itself provides (p0 = p^).
+
+    Five rungs, each with a claim of its own, see :class:`Calibration`: uniform (every context at
+    once), forecast (given what is forecast), groups, average, and the free line. Independent
+    clusters are taken for granted by all of them; what else a rung rests on, it says.
+
+    Examples
+    --------
+    >>> import pulse_pyro as pp
+    >>> history = pp.envs.w_times_action().archive(units=60, length=60, rng=pp.stream(0, "archive"))
+    >>> fit, held_out = history.split(seed=0)
+    >>> law = pp.linear_lags(19).fit(fit, seed=0)
+    >>> phi = pp.terms(["1", "w*a"], 2, observed=["s"], missing=["w"])
+    >>> calibration = calibrate(law, held_out, phi, seed=0)
+    >>> calibration.verdict, calibration.standing.name
+    ('pass', 'forecast')
+    >>> calibration.rung("uniform").verdict, bool(calibration.bound.max() < 0.05)
+    ('conditional', True)
+    >>> float(calibration.error_at(held_out)[..., 0].max())  # "1" does not involve W
+    0.0
+    """
+    law = as_law(law, "calibrate")
+    _check(law, held_out, features)
+    leaked = met_before(law, held_out)
+    if leaked:
+        raise LeakageError(
+            f"calibrate: {leaked[0]} (and {len(leaked) - 1} more) was fitted on; pass the "
+            "held-out part of History.split, or ask for calibration.all_units, and read what it "
+            "relies on."
+        )
+    return _climb(
+        law,
+        held_out,
+        features,
+        level=level,
+        seed=seed,
+        groups=groups,
+        inputs=inputs,
+        band=band,
+        mode="split",
+    )
+
+
+def all_units(
+    law: FittedLaw,
+    history: History,
+    features: Features,
+    *,
+    level: float = 0.95,
+    seed: int,
+    inputs: Sequence[str] | str | None = None,
+    band: BandChoice = "auto",
+) -> Calibration:
+    """Bound the law's error with a band on all units, its own included (mode ``all``).
+
+    The triangle bound holds for any law, also one fitted on the same rows: on the event that the
+    band covers the truth, r(x) + |m(x) - mu_p^(x)| is deterministic. About twice the rows make it
+    smaller than ``split``. It relies on the band alone: the summary and the band's kind must not
+    have been chosen by looking at the law's errors on these units, and diagnostics (coverage, PIT)
+    still need fresh units. The band is of W itself, never of the law's error, and the other rungs,
+    which look at that error, are not asked.
+    """
+    law = as_law(law, "all_units")
+    _check(law, history, features)
+    return _climb(
+        law,
+        history,
+        features,
+        level=level,
+        seed=seed,
+        groups=None,
+        inputs=inputs,
+        band=band,
+        mode="all",
+    )
+
+
+def _climb(
+    law: FittedLaw,
+    history: History,
+    features: Features,
+    *,
+    level: float,
+    seed: int,
+    groups: Groups,
+    inputs: Sequence[str] | str | None,
+    band: BandChoice,
+    mode: str,
+) -> Calibration:
+    check_level(level, "calibrate")
+    steps = bar(total=2 + len(RUNGS), label="calibrate")
+    subject = _subject(law, history, features, level, seed, new=mode == "split")
+    rows = subject.rows
+    made = _uniform(subject, features, inputs, band, level, seed)
+    steps.update()
+    ask = Ask(level, seed, groups, history.schema)
+    rungs = [made.rung]
+    for name in RUNGS:
+        fitted_on = no_rung(name, "not asked", FITTED_ON)
+        rungs.append(named(RUNGS, name)(rows, ask) if mode == "split" else fitted_on)
+        steps.update()
+    rungs = [_given_z(rung, made) for rung in rungs]
+    contexts = _some(history, rows, seed)
+    if made.part is None:
+        shape = (len(contexts.s), features.actions, len(features.names))
+        error, inside = np.full(shape, np.nan), np.zeros(len(contexts.s), np.bool_)
+    else:
+        error, inside = made.part.errors(contexts)
+    steps.update()
+    steps.close()
+    return Calibration(
+        targets=subject.targets,
+        parts=() if made.part is None else (made.part,),
+        rungs=tuple(rungs),
+        level=level,
+        mode=mode,
+        seed=seed,
+        law_id=law.id,
+        contexts=contexts,
+        error=error,
+        inside=inside,
+        noise_sd=() if made.part is None else (made.noise_sd,),
+        why=made.why,
+    )
+
+
+def _uniform(
+    subject: Subject,
+    features: Features,
+    inputs: Sequence[str] | str | None,
+    band: BandChoice,
+    level: float,
+    seed: int,
+) -> UniformResult:
+    """Try all of the law's inputs, or those asked for; where that fails, what Phi sees."""
+    rows = subject.rows
+    z = BandInputs.seen_by_phi(
+        phi_sees(features, rows.s, subject.history.w[rows.history_row]), rows.s_names, rows.names
+    )
+    whole = BandInputs.whole(rows.x_names)
+    if inputs is not None:
+        names = [inputs] if isinstance(inputs, str) else list(inputs)
+        asked = (
+            z
+            if names == [FORECAST]
+            else BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
+        )
+        return uniform_rung(subject, asked, band, level=level, seed=seed)
+    first = uniform_rung(subject, whole, band, level=level, seed=seed)
+    affine = isinstance(subject.targets, MissingTargets)
+    if first.rung.holds or not is_auto(band) or not affine or not subject.own_error:
+        return first
+    if first.part is not None and len(z.names) > MOST_GIVEN:
+        return first  # a line in what Phi sees rests on more than one in all inputs
+    second = uniform_rung(subject, z, band, level=level, seed=seed)
+    if second.part is None:
+        return first
+    # the band in all inputs was refused, not refuted: the smaller one may still be claimed
+    rung = second.rung if first.part is None else first.rung
+    return second._replace(rung=rung, why=f"{second.why}; given what Phi sees: {first.why}")
+
+
+def _given_z(rung: Rung, made: UniformResult) -> Rung:
+    """Let the forecast's rung feed policies where the band is given all that Phi sees."""
+    part = made.part
+    if rung.name != "forecast" or not rung.holds or part is None:
+        return rung
+    free = part.band.kind in (*CURVES, "tensor")  # no form is assumed, so nothing can be misfit
+    if not (part.own_error and part.inputs.given_z and free):
+        return rung
+    rests = "every arm is chosen from what Phi sees, past rewards and coins alone, and rounds are "
+    rests += "exchangeable given that"
+    return replace(rung, benchmark=ON_FORECAST, rests_on=rests)
+
+
+def _check(law: FittedLaw, held_out: History, features: Features) -> None:
+    if not isinstance(held_out, History):
+        raise DataError(
+            f"calibrate: a History was expected, but got {type(held_out).__name__}; use "
+            "History.from_frame(frame, unit=..., time=..., observed=[...], missing=[...])."
+        )
+    if not isinstance(features, Features):
+        raise FeatureError(
+            f"calibrate: Features(fn, actions, names) expected, but got {type(features).__name__}."
+        )
+    law.schema.expect(held_out.schema, "calibrate", "the held-out units have")
+
+
+def _subject(
+    law: FittedLaw, history: History, features: Features, level: float, seed: int, *, new: bool
+) -> Subject:
+    """Return the rows of an archive with the law's error; new : whether the law never saw them."""
+    rows = history.rows(law.summary)
+    keep = np.isfinite(history.s[rows.at]).all(axis=1) & _within_cluster(history, rows, law)
+    if not keep.any():
+        raise DataError("calibrate: S_t is not seen in any complete held-out row; Phi needs it.")
+    at = rows.at[keep]
+    now, w = history.s[at], rows.w[keep]
+    targets = find_targets(features, now, w, law.schema.w_names)
+    exact = isinstance(targets, MissingTargets) and law(history, at[:1]).exact
+    observed = targets.observed(now, w)
+    forecast = _forecast(law, history, targets, at, seed)
+    error_rows = ErrorRows(
+        names=targets.names,
+        error=observed - forecast,
+        forecast=forecast,
+        x=rows.x[keep],
+        x_names=rows.x_names,
+        s=now,
+        s_names=history.s_names,
+        cluster=np.unique(history.cluster[at], return_inverse=True)[1],
+        unit=rows.unit[keep],
+        time=rows.time[keep],
+        history_row=at,
+    )
+    return Subject(
+        law=law,
+        targets=targets,
+        rows=error_rows,
+        history=history,
+        own_error=new and isinstance(law, PosteriorLaw),  # others may have jumps
+        failures=0.0 if exact else MC_SHARE * (1.0 - level),
+    )
+
+
+BLOCK = 4_000_000  # values of Monte Carlo draws in flight
+
+
+def _forecast(law: FittedLaw, history: History, targets: Targets, at: Int, seed: int) -> Float2:
+    """Return what the law expects of each target at rows ``at``, (n, q), in blocks of rows."""
+    each = max(BLOCK // SIZE, 1)
+    rng = stream(seed, "calibration")
+    blocks = [
+        targets.predicted(law(history, at[start : start + each]), SIZE, rng)[0]
+        for start in range(0, len(at), each)
+    ]
+    forecast: Float2 = np.concatenate(blocks)
+    if not np.isfinite(forecast).all():
+        row = int(np.argwhere(~np.isfinite(forecast))[0][0])
+        raise DataError(
+            f"calibrate: the law expects {forecast[row]} at row {at[row]} of the held-out units, "
+            "whose inputs are complete; a law must answer there with a number."
+        )
+    return forecast
+
+
+def _within_cluster(history: History, rows: Rows, law: FittedLaw) -> Bool:
+    """Tell at which rows the lags stay within the row's own cluster of time."""
+    if not isinstance(history.schema.cluster, tuple):
+        return np.ones(len(rows.at), np.bool_)
+    reach = np.maximum(rows.at - (law.summary.memory - 1), history.offsets[:-1][rows.unit])
+    return np.asarray(history.cluster[reach] == history.cluster[rows.at])
+
+
+def _some(held_out: History, rows: ErrorRows, seed: int) -> History:
+    """Return the contexts of as many whole units as make about 20,000 rows."""
+    count = np.bincount(rows.unit, minlength=len(held_out.units))
+    units = np.flatnonzero(count)
+    if count.sum() > CONTEXTS:
+        units = stream(seed, "contexts").permutation(units)
+    most = max(int((np.cumsum(count[units]) <= CONTEXTS).sum()), 1)
+    return held_out.take(np.sort(units[:most]))
