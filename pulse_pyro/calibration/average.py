@@ -26,7 +26,9 @@ MOST_PIECES = 500  # independent pieces whose Gram matrices are held at a time
 ROWS = 16_384  # worked on at a time
 KNOT_ROWS = 50_000  # rows that quantiles are taken of
 PER_SD = 1.5  # radians that a wave turns in one standard deviation
-NEW = 1e-7  # share of a function's mean square that those before it must leave
+# share of a function's mean square that those before it must leave: what is left of a wave among
+# too many of them is carried by a few rows far out, and costs more noise than it sees
+NEW, NEW_MIX = 1e-4, 1e-2
 ONE_PIECE = 0.5  # share of a function's variance that one cluster may carry
 TOO_MUCH = 1.0  # sds of W: a basis that would tell a law without error more is not shown
 FEWEST = 5  # clusters, for one function
@@ -90,7 +92,7 @@ def _functions(
     x: Float2, moments: Float2 | None, rng: np.random.Generator
 ) -> tuple[SeenFunctions, tuple[int, ...]]:
     """Lay out lines, splines, products and waves over inputs x (n, p); and how many with each."""
-    mean, sd = (x.mean(0), x.std(0)) if moments is None else np.asarray(moments, np.float64)
+    mean, sd = (x.mean(0), x.std(0)) if moments is None else _checked(moments, x.shape[1])
     sd = np.where(sd > 1e-9 * np.abs(mean), sd, 0.0)
     live = sd > 0
     some = x[:: -(-len(x) // KNOT_ROWS), live]
@@ -117,18 +119,30 @@ def _functions(
     return functions, ends
 
 
-class _Sums(NamedTuple):
+def _checked(moments: Float2, p: int) -> Float2:
+    moments = np.asarray(moments, dtype=np.float64)
+    if moments.shape != (2, p) or not np.isfinite(moments).all() or (moments[1] < 0).any():
+        raise DataError(
+            f"average_rung: moments must be mean and standard deviation of {p} inputs, (2, {p}) "
+            f"and finite, but got an array of shape {moments.shape}; leave them out to use the "
+            "held-out rows' own."
+        )
+    return moments
+
+
+class PieceSums(NamedTuple):
     """Sums over the rows of each of N pieces, divided by n."""
 
     share: Float1  # (N,) of the rows
     gram: Float3  # (N, k, k) of b b'
     score: Float3  # (N, k, q) of b y
 
-    def take(self, kept: Int) -> _Sums:
-        return _Sums(self.share, self.gram[:, kept[:, None], kept], self.score[:, kept])
+    def take(self, kept: Int) -> PieceSums:
+        """Return the sums of some functions."""
+        return PieceSums(self.share, self.gram[:, kept[:, None], kept], self.score[:, kept])
 
 
-def _sums(functions: SeenFunctions, x: Float2, y: Float2, piece: Int) -> _Sums:
+def _sums(functions: SeenFunctions, x: Float2, y: Float2, piece: Int) -> PieceSums:
     """Add up blocks of rows: memory is that of a block and of the N Gram matrices."""
     n, count = len(x), int(piece.max()) + 1
     k = len(functions.kept)
@@ -146,11 +160,14 @@ def _sums(functions: SeenFunctions, x: Float2, y: Float2, piece: Int) -> _Sums:
             score[c] += b[rows].T @ some[rows]
     gram /= n
     score /= n
-    return _Sums(sizes / n, gram, score)
+    return PieceSums(sizes / n, gram, score)
 
 
-def _usable(sums: _Sums) -> Int:
-    """Return the functions, in order, that are new and that no single piece decides."""
+def _usable(sums: PieceSums, mixes: int) -> Int:
+    """Return the functions, in order, that are new and that no single piece decides.
+
+    mixes : the number of the first product.
+    """
     total = sums.gram.sum(0)
     mean, size = total[0], np.diag(total)
     own = np.diagonal(sums.gram, axis1=1, axis2=2)
@@ -161,7 +178,7 @@ def _usable(sums: _Sums) -> Int:
     left = total.copy()
     kept = []
     for j in np.flatnonzero(shared):
-        if left[j, j] > NEW * size[j] and size[j] > 0:
+        if left[j, j] > (NEW if j < mixes else NEW_MIX) * size[j]:
             kept.append(int(j))
             left -= np.outer(left[:, j], left[j]) / left[j, j]
     return np.array(kept, dtype=np.int64)
@@ -173,7 +190,7 @@ def _usable(sums: _Sums) -> Int:
 # neither: theta' G^-1 theta is estimated as a whole, and leverage is taken out exactly.
 
 
-def seen_square(sums: _Sums, gram: Float2, beta: Float2) -> tuple[Float1, Float3]:
+def seen_square(sums: PieceSums, gram: Float2, beta: Float2) -> tuple[Float1, Float3]:
     """Return U (q,) and what each piece moves: beta - beta without it, (N, k, q).
 
     U = sum_c theta_c' beta_-c, beta_-c the least-squares fit of y on b without piece c: every
@@ -211,7 +228,7 @@ class _Estimate(NamedTuple):
         return out
 
 
-def _estimate(sums: _Sums, k: int) -> _Estimate:
+def _estimate(sums: PieceSums, k: int) -> _Estimate:
     """Look at the first k functions."""
     gram = sums.gram[:, :k, :k].sum(0)
     factor = linalg.cholesky(gram, lower=True)
@@ -401,7 +418,7 @@ def _carried(
         return None
     functions = replace(functions, count=ends[-1], kept=np.arange(ends[-1]))
     sums = _sums(functions, x, y, piece)
-    kept = _usable(sums)
+    kept = _usable(sums, laid_out[1])
     ranks = [int((kept < end).sum()) for end in ends]
     sums = sums.take(kept)
     shown, estimates = [], []

@@ -27,7 +27,7 @@ LEVELS = (0.95, 0.90)
 SLACK = 0.025
 INPUTS = ("ar", "by cluster", "iid", "0/1", "skewed")
 POPULATION = 12_000  # clusters that truths are taken from
-TRUTH_ROWS = 12_000  # rows of them that a projection is worked out on
+TRUTH_ROWS = 8_000  # rows of them that a projection is worked out on
 
 
 def normal(rng, cluster):
