@@ -4,6 +4,9 @@ from pulse_pyro._core.namespace import lazy_names
 
 # name -> function(rows, ask) -> Rung: the rungs below the uniform one, strongest first
 RUNGS = {
+    "forecast": "pulse_pyro.calibration.forecast:forecast_rung",
+    "groups": "pulse_pyro.calibration.groups:groups_rung",
+    "average": "pulse_pyro.calibration.average:average_rung",
     "free": "pulse_pyro.calibration.free:free_rung",
 }
 _HOMES = {

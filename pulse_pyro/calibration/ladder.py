@@ -166,7 +166,7 @@ def _climb(
     rungs = [made.rung]
     for name in RUNGS:
         fitted_on = no_rung(name, "not asked", FITTED_ON)
-        rungs.append(named(RUNGS, name)(rows, ask) if mode == "split" else fitted_on)
+        rungs.append(_asked(name, rows, ask) if mode == "split" else fitted_on)
         steps.update()
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
@@ -191,6 +191,13 @@ def _climb(
         noise_sd=() if made.part is None else (made.noise_sd,),
         why=made.why,
     )
+
+
+def _asked(name: str, rows: ErrorRows, ask: Ask) -> Rung:
+    rung = named(RUNGS, name)
+    if name == "groups":
+        return rung(rows, ask.groups, ask.schema, level=ask.level, seed=ask.seed)
+    return rung(rows, level=ask.level, seed=ask.seed)
 
 
 def _uniform(

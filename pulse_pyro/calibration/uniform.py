@@ -203,7 +203,7 @@ def _judge(
         for name, size, top in zip(rows.names, sizes, bounds.largest / bounds.spread, strict=True)
     )
     claim = (
-        f"With {100 * level:.4g}% confidence, at all contexts of the domain at once, the law's "
+        f"With {100 * level:.4g}% confidence, over {band.shape.domain}, all at once, the law's "
         f"expectation is off by at most this much: {each}."
     )
     rests = _rests_on(band, inputs, law_inputs, rows)
