@@ -35,7 +35,7 @@ def band_checks(
     history : the archive they stand in. memory : how many rows the law looks at.
     """
     out = [_lack_of_fit(fit, sample, rows, history, memory, seed), _dependence(fit, sample)]
-    rare = _rare(fit, sample)
+    rare = _rare(fit, sample, rows)
     if rare is not None:
         out.append(rare)
     if np.isfinite(fit.skewness):
@@ -117,15 +117,16 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 
-def _rare(fit: BandFit, sample: Sample) -> Check | None:
+def _rare(fit: BandFit, sample: Sample, rows: ErrorRows) -> Check | None:
     """Judge targets of few values: where one of them hardly occurs, no normal band can hold."""
     worst, name = np.inf, ""
-    y = sample.y[fit.kept]
-    centre = y - fit.residual
-    for j in range(y.shape[1]):
-        if len(np.unique(y[:PROBE, j])) > FEW_VALUES:
+    target, centre = rows.target[fit.kept], sample.y[fit.kept] - fit.residual
+    if (sample.y == rows.error).all():  # a band of the law's error: what it expects of the target
+        centre = centre + rows.forecast[fit.kept]
+    for j in range(target.shape[1]):
+        if len(np.unique(target[:PROBE, j])) > FEW_VALUES:
             continue
-        for part in np.array_split(y[np.argsort(centre[:, j]), j], GROUPS):
+        for part in np.array_split(target[np.argsort(centre[:, j]), j], GROUPS):
             _, count = np.unique(part, return_counts=True)
             least = int(count.sum() - count.max())
             if least < worst:
