@@ -110,6 +110,9 @@ class TensorShape:
 def spline_product(x: Float2, knots: Float2) -> sparse.csr_array:
     """Return the products of one B-spline an input, (n, J): 4^p of each row's are not 0."""
     n, p = x.shape
+    size = (knots.shape[1] - DEGREE - 1) ** p
+    if not n:
+        return sparse.csr_array((0, size))
     value, at = np.ones((n, 1)), np.zeros((n, 1), dtype=np.int64)
     for column, line in zip(x.T, knots, strict=True):
         one = sparse.csr_array(BSpline.design_matrix(column, line, DEGREE))
@@ -117,7 +120,6 @@ def spline_product(x: Float2, knots: Float2) -> sparse.csr_array:
         where = one.indices.reshape(n, DEGREE + 1)
         value = (value[:, :, None] * each[:, None]).reshape(n, -1)
         at = (at[:, :, None] * one.shape[1] + where[:, None]).reshape(n, -1)
-    size = (knots.shape[1] - DEGREE - 1) ** p
     starts = np.arange(n + 1) * at.shape[1]
     return sparse.csr_array((value.ravel(), at.ravel(), starts), shape=(n, size))
 
@@ -236,7 +238,8 @@ def _steps(
         knots = np.stack([uniform_knots(low, high, pieces + DEGREE) for low, high in box.T])
         b, at = spline_product(kept.x, knots), spline_product(lattice, knots)
         gram = (b.T @ b).toarray()
-        inner = inverse(gram + 1e-9 * np.trace(gram) / size * np.eye(size))
+        # a hair of ridge: empty corners leave functions without rows
+        inner = inverse(gram + np.diag(1e-10 * np.diag(gram) + 1e-13 * np.trace(gram) / size))
         good = near & (quadratic(at, inner) <= FAR)
         if made and good.sum() < WHOLE * made[0][-1].sum():
             break

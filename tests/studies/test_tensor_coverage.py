@@ -44,13 +44,13 @@ def archive(truth, noise, rng, draw="uniform"):
 
 
 def rep(job):
-    """Covered at 95 % and at 90 %, mean half-width, J, a ridge shown, share of the box inside."""
-    truth, noise, draw, number = job
+    """Covered at each level, then of the last: mean half, J, a ridge shown, share inside."""
+    truth, noise, draw, levels, number = job
     sample = archive(truth, noise, stream(0, "tensor", truth, noise, draw, number), draw)
     side = np.linspace(-1, 1, 61) * (1.0 if draw == "uniform" else 2.4)
     points = np.stack([a.ravel() for a in np.meshgrid(side, side)], axis=1)
     out = []
-    for level in (0.90, 0.95):
+    for level in levels:
         fit = tensor(sample, BandMethod("tensor"), level, stream(0, "band", number))
         centre, half, inside = fit.band.at(points)
         wrong = np.abs(centre[:, 0] - TRUTHS[truth](points))
@@ -59,16 +59,18 @@ def rep(job):
     return [*out, half[inside].mean(), size, fit.roughness < 0.2, inside.mean()]
 
 
-def coverage(truth, noise, draw, reps):
-    """Print one line of the table and return the coverage at 95 %."""
-    found = np.array(in_parallel(rep, [(truth, noise, draw, r) for r in range(reps)]))
-    c90, c95, half, size, ridge, inside = found.mean(0)
+def coverage(truth, noise, draw, reps, levels=(0.90, 0.95)):
+    """Print one line of the table and return the coverage at the last level."""
+    jobs = [(truth, noise, draw, levels, r) for r in range(reps)]
+    found = np.array(in_parallel(rep, jobs)).mean(0)
+    half, size, ridge, inside = found[len(levels) :]
+    covered = "  ".join(f"{a:.0%}: {c:6.1%}" for a, c in zip(levels, found, strict=False))
     print(
-        f"tensor {truth:16} {noise:10} {draw:8} 95: {c95:6.1%}  90: {c90:6.1%}  r {half:.3f}  "
-        f"J {size:5.1f}  ridge shown {ridge:4.0%}  inside {inside:4.0%}  of {reps}",
+        f"tensor {truth:16} {noise:10} {draw:8} {covered}  r {half:.3f}  J {size:5.1f}  "
+        f"ridge shown {ridge:4.0%}  inside {inside:4.0%}  of {reps}",
         flush=True,
     )
-    return c95
+    return found[len(levels) - 1]
 
 
 @pytest.mark.parametrize("draw", ["uniform", "normal"])
@@ -80,4 +82,4 @@ def test_the_tensor_band_covers_uniformly(truth, noise, draw):
 
 if __name__ == "__main__":
     for cell in sys.argv[2:]:
-        coverage(*cell.split(","), int(sys.argv[1]))
+        coverage(*cell.split(","), int(sys.argv[1]), (0.95,))
