@@ -88,11 +88,14 @@ def hunt(
         fold=(place % FOLDS)[code[rows]],
         run=stretch[rows],
     )
+    from threadpoolctl import threadpool_limits
+
     trees = int(rng.integers(2**31))
-    found = [_one(part, sample.y[rows, j], trees) for j in range(q)]
-    best = min(found, key=lambda each: each.p)
-    p = min(best.p * q, 1.0)
-    culprits = _culprits(part, best, names, rng) if p < LOOK else ()
+    with threadpool_limits(1):  # small trees: threads would only wait for each other
+        found = [_one(part, sample.y[rows, j], trees) for j in range(q)]
+        best = min(found, key=lambda each: each.p)
+        p = min(best.p * q, 1.0)
+        culprits = _culprits(part, best, names, rng) if p < LOOK else ()
     return Hunt(p, best.t, culprits)
 
 
