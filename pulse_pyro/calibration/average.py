@@ -38,7 +38,7 @@ FORECASTS, MEAN = "the forecasts", "the mean error"
 
 @dataclass(frozen=True, eq=False)
 class SeenFunctions:
-    """The k functions b(x) of p inputs, before any that repeat the others are left out.
+    """The k functions b(x) of p inputs in which error is looked for.
 
     Attributes
     ----------
@@ -374,7 +374,15 @@ def _stated(rows: ErrorRows, measured: _Measured | None, level: float) -> Rung:
         clusters=rows.clusters,
         functions=functions,
     )
-    return Rung("average", "stands", _claim(details), in_sds[-1], details=details)
+    # the next basis, where it is clusters that it lacks
+    p = rows.x.shape[1]
+    larger = {INPUTS: 1 + 4 * p, BENDS: AROUND}.get(kinds[-1], 1 + p)
+    more = (
+        ""
+        if kinds[-1] == MIXES or larger <= rows.clusters
+        else (f"About {larger} clusters or more: a larger basis could then be looked at.")
+    )
+    return Rung("average", "stands", _claim(details), in_sds[-1], remedy=more, details=details)
 
 
 def _measure(rows: ErrorRows, seed: int, moments: Float2 | None) -> _Measured | None:
