@@ -289,7 +289,7 @@ def _bin_check(found: Reliability) -> Check:
     text = f"{len(found.target)} bins of forecasts, df from {found.df.min():.1f}" + (
         f"; {counted} of them with rare values, by counts." if counted else "."
     )
-    return Check("bins", "info", len(found.target), np.nan, text)
+    return Check("bins", "info", float(found.df.min()), LEAST_FREEDOM, text)
 
 
 def _claim(found: Reliability) -> str:
@@ -299,12 +299,12 @@ def _claim(found: Reliability) -> str:
     if len(found.names) > 3:
         return (
             f"{start}, the average of each of {len(found.names)} targets is within "
-            f"{in_sds(mean.max())} sd of the forecast (mean over forecasts; at worst "
-            f"{in_sds(worst.max())} sd), for all of them at once."
+            f"{rounded_up(mean.max())} sd of the forecast (mean over forecasts; at worst "
+            f"{rounded_up(worst.max())} sd), for all of them at once."
         )
     each = [
-        f"{'the average' if j == 0 else 'that'} of {name} is within {in_sds(mean[j])} sd of the "
-        f"forecast (mean over forecasts; at worst {in_sds(worst[j])} sd)"
+        f"{'the average' if j == 0 else 'that'} of {name} is within {rounded_up(mean[j])} sd of "
+        f"the forecast (mean over forecasts; at worst {rounded_up(worst[j])} sd)"
         for j, name in enumerate(found.names)
     ]
     return f"{start}, " + " and ".join(each) + (", all at once." if len(each) > 1 else ".")
@@ -315,9 +315,9 @@ def percent(level: float) -> str:
     return f"With {100 * level:.4g}% confidence"
 
 
-def in_sds(value: float) -> str:
-    """Write a size with two digits, rounded up: a claim must not be smaller than its bound."""
+def rounded_up(value: float, digits: int = 2) -> str:
+    """Write a size with few digits, rounded up: a claim must not be smaller than its bound."""
     if not np.isfinite(value) or value <= 0:
         return f"{value:g}"
-    step = 10.0 ** (np.floor(np.log10(value)) - 1.0)
-    return f"{np.ceil(value / step - 1e-9) * step:.2g}"
+    step = 10.0 ** (np.floor(np.log10(value)) + 1.0 - digits)
+    return f"{np.ceil(value / step - 1e-9) * step:.{digits}g}"
