@@ -25,7 +25,7 @@ from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST_BINS = 20
+LEAST_BINS, MOST_BINS = 5, 20
 ROWS_A_BIN = 30
 FEW_CLUSTERS = 30
 
@@ -140,12 +140,14 @@ def forecast_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
     rows : held-out rows (n, q) of clusters the law was not fitted on. level : probability that the
     bounds of all bins and targets hold. seed : of the simulated critical value.
 
-    Each forecast is cut into bins of equal mass, about 2 N^(1/3) for N clusters and at most 20; a
-    forecast that is repeated often is a bin of its own; bins whose rows come from too few clusters
-    (df < 4) are joined with a neighbour. The cuts hang on forecasts and clusters, never on W. In
-    each bin the mean error has limits as in :func:`clustered_means`, for every kind of W. Needs
-    independent clusters, and nothing of the law. For what is not covered see :class:`Reliability`:
-    shift, contexts within a bin; it does not feed gamma_t.
+    Each forecast is cut into bins of equal mass, five, or 1.2 N^(1/5) where N clusters make that
+    more (9 of 20,000); a forecast that is repeated often is a bin of its own; bins whose rows come
+    from too few clusters (df < 4) are joined with a neighbour. The cuts hang on forecasts and
+    clusters, never on W. Fewer bins make smaller bounds and a coarser claim, since errors of
+    opposite sign within a bin cancel: sizes compare only at the same number of bins. In each bin
+    the mean error has limits as in :func:`clustered_means`, for every kind of W. Needs independent
+    clusters, and nothing of the law. For what is not covered see :class:`Reliability`: shift,
+    contexts within a bin; it does not feed gamma_t.
     """
     level = check_level(level, "forecast_rung")
     clusters = rows.clusters
@@ -201,7 +203,8 @@ def forecast_bins(forecast: Float1, cluster: Int, clusters: int) -> Float1:
     Cuts lie half-way between forecasts that were met, so that a repeated one is never cut.
     """
     n = len(forecast)
-    wanted = int(np.clip(round(2.0 * clusters ** (1.0 / 3.0)), 1, MOST_BINS))
+    # a bound falls like the root of rows in a bin: few bins, and more only where clusters abound
+    wanted = int(np.clip(round(1.2 * clusters**0.2), LEAST_BINS, MOST_BINS))
     wanted = max(min(wanted, n // ROWS_A_BIN), 1)
     order = np.sort(forecast)
     near = 1e-9 * max(float(order[-1] - order[0]), 1e-300) if n else 0.0
