@@ -25,7 +25,7 @@ from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST_BINS = 20
+LEAST_BINS, MOST_BINS = 5, 20
 ROWS_A_BIN = 30
 FEW_CLUSTERS = 30
 
@@ -140,12 +140,14 @@ def forecast_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
     rows : held-out rows (n, q) of clusters the law was not fitted on. level : probability that the
     bounds of all bins and targets hold. seed : of the simulated critical value.
 
-    Each forecast is cut into bins of equal mass, about 2 N^(1/3) for N clusters and at most 20; a
-    forecast that is repeated often is a bin of its own; bins whose rows come from too few clusters
-    (df < 4) are joined with a neighbour. The cuts hang on forecasts and clusters, never on W. In
-    each bin the mean error has limits as in :func:`clustered_means`, for every kind of W. Needs
-    independent clusters, and nothing of the law. For what is not covered see :class:`Reliability`:
-    shift, contexts within a bin; it does not feed gamma_t.
+    Each forecast is cut into bins of equal mass, five, or 1.2 N^(1/5) where N clusters make that
+    more (9 of 20,000); a forecast that is repeated often is a bin of its own; bins whose rows come
+    from too few clusters (df < 4) are joined with a neighbour. The cuts hang on forecasts and
+    clusters, never on W. Fewer bins make smaller bounds and a coarser claim, since errors of
+    opposite sign within a bin cancel: sizes compare only at the same number of bins. In each bin
+    the mean error has limits as in :func:`clustered_means`, for every kind of W. Needs independent
+    clusters, and nothing of the law. For what is not covered see :class:`Reliability`: shift,
+    contexts within a bin; it does not feed gamma_t.
     """
     level = check_level(level, "forecast_rung")
     clusters = rows.clusters
@@ -201,7 +203,8 @@ def forecast_bins(forecast: Float1, cluster: Int, clusters: int) -> Float1:
     Cuts lie half-way between forecasts that were met, so that a repeated one is never cut.
     """
     n = len(forecast)
-    wanted = int(np.clip(round(2.0 * clusters ** (1.0 / 3.0)), 1, MOST_BINS))
+    # a bound falls like the root of rows in a bin: few bins, and more only where clusters abound
+    wanted = int(np.clip(round(1.2 * clusters**0.2), LEAST_BINS, MOST_BINS))
     wanted = max(min(wanted, n // ROWS_A_BIN), 1)
     order = np.sort(forecast)
     near = 1e-9 * max(float(order[-1] - order[0]), 1e-300) if n else 0.0
@@ -289,7 +292,7 @@ def _bin_check(found: Reliability) -> Check:
     text = f"{len(found.target)} bins of forecasts, df from {found.df.min():.1f}" + (
         f"; {counted} of them with rare values, by counts." if counted else "."
     )
-    return Check("bins", "info", len(found.target), np.nan, text)
+    return Check("bins", "info", float(found.df.min()), LEAST_FREEDOM, text)
 
 
 def _claim(found: Reliability) -> str:
@@ -299,12 +302,12 @@ def _claim(found: Reliability) -> str:
     if len(found.names) > 3:
         return (
             f"{start}, the average of each of {len(found.names)} targets is within "
-            f"{in_sds(mean.max())} sd of the forecast (mean over forecasts; at worst "
-            f"{in_sds(worst.max())} sd), for all of them at once."
+            f"{rounded_up(mean.max())} sd of the forecast (mean over forecasts; at worst "
+            f"{rounded_up(worst.max())} sd), for all of them at once."
         )
     each = [
-        f"{'the average' if j == 0 else 'that'} of {name} is within {in_sds(mean[j])} sd of the "
-        f"forecast (mean over forecasts; at worst {in_sds(worst[j])} sd)"
+        f"{'the average' if j == 0 else 'that'} of {name} is within {rounded_up(mean[j])} sd of "
+        f"the forecast (mean over forecasts; at worst {rounded_up(worst[j])} sd)"
         for j, name in enumerate(found.names)
     ]
     return f"{start}, " + " and ".join(each) + (", all at once." if len(each) > 1 else ".")
@@ -315,9 +318,9 @@ def percent(level: float) -> str:
     return f"With {100 * level:.4g}% confidence"
 
 
-def in_sds(value: float) -> str:
-    """Write a size with two digits, rounded up: a claim must not be smaller than its bound."""
+def rounded_up(value: float, digits: int = 2) -> str:
+    """Write a size with few digits, rounded up: a claim must not be smaller than its bound."""
     if not np.isfinite(value) or value <= 0:
         return f"{value:g}"
-    step = 10.0 ** (np.floor(np.log10(value)) - 1.0)
-    return f"{np.ceil(value / step - 1e-9) * step:.2g}"
+    step = 10.0 ** (np.floor(np.log10(value)) + 1.0 - digits)
+    return f"{np.ceil(value / step - 1e-9) * step:.{digits}g}"

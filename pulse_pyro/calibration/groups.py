@@ -19,7 +19,7 @@ from pulse_pyro.calibration.clustered_means import (
     clustered_means,
     clusters_needed,
 )
-from pulse_pyro.calibration.forecast import cluster_check, in_sds, percent
+from pulse_pyro.calibration.forecast import cluster_check, percent, rounded_up
 from pulse_pyro.calibration.rung import ErrorRows, Groups, Rung, no_rung
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class GroupErrors:
         out = []
         for i, size in enumerate(self.bound):
             if self.judged[i]:
-                sds = in_sds(size / self.spread[self.target[i]])
-                out.append(f"within +-{size:.3g} ({sds} sd)")
+                sds = rounded_up(size / self.spread[self.target[i]])
+                out.append(f"within +-{rounded_up(size, 3)} ({sds} sd)")
             else:
                 few = f"clusters of such sizes are too few ({self.clusters[i]})"
                 why = "no rows" if self.rows[i] == 0 else few
@@ -209,12 +209,12 @@ def _claim(found: GroupErrors, left_out: int) -> str:
     judged = len({name for name, ok in zip(found.group, found.judged, strict=True) if ok})
     targets = " and ".join(found.names) if len(found.names) < 4 else f"{len(found.names)} targets"
     text = (
-        f"{percent(found.level)}, the law's mean error is within {in_sds(found.sizes.max())} sd "
-        f"(mean over rows; at worst {in_sds(relative[worst])} sd, {found.group[worst]}) in "
+        f"{percent(found.level)}, the law's mean error is within {rounded_up(found.sizes.max())} "
+        f"sd (mean over rows; at worst {rounded_up(relative[worst])} sd, {found.group[worst]}) in "
         f"{'each of ' if judged > 1 else ''}{judged} declared group{'s' * (judged > 1)}, for "
         f"{targets}{' at once' * (len(found.names) > 1)}"
     )
-    return text + (f"; {left_out} more are not judged." if left_out else ".")
+    return text + (f"; not judged: {left_out} more." if left_out else ".")
 
 
 def _remedy(found: GroupErrors) -> str:

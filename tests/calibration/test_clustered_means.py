@@ -220,6 +220,20 @@ def test_the_repair_covers_where_plain_sup_t_does_not():
     assert stats.binom.cdf(plain, reps, 0.95) < FALSE_ALARM
 
 
+def test_limits_hold_at_once_over_targets_and_groupings_that_overlap():
+    """Two targets that share half of their noise, 10 cells: covered, and not by far too much."""
+    reps, covered = 300, 0
+    cluster = np.repeat(np.arange(40), 10)
+    for seed in range(reps):
+        r = rng(seed)
+        y = r.normal(0, 1, (40, 2))[cluster] + r.standard_normal((400, 1))
+        parts = [Cells(r.integers(0, 3, 400), 3, (0, 1)), Cells(cluster % 2, 2, (0, 1))]
+        found = clustered_means(y, np.zeros((400, 2)), cluster, parts, level=0.8, rng=r)
+        covered += ((found.low <= 0) & (found.high >= 0)).all()
+    assert covered >= binomial_floor(reps, 0.8)
+    assert covered <= reps - binomial_floor(reps, 0.04)
+
+
 def test_a_million_rows():
     r = rng()
     n = 10**6

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, LeakageError, SettingError
 from pulse_pyro.base import FittedLaw
-from pulse_pyro.calibration.repair import _shrunken, repair
+from pulse_pyro.calibration.repaired import _shrunken, repair
 from pulse_pyro.diagnostics.leaks import met_before
 
 BIAS = {"Bonn": 0.0, "Paris": 1.0, "Rome": -0.5}
