@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -311,17 +311,15 @@ def _holds(kinds: tuple[str, ...]) -> str:
     return ", ".join(shown if shown[0] == MEAN else ["a constant", *shown])
 
 
-def average_rung(
-    rows: ErrorRows, *, level: float, seed: int, moments: Float2 | None = None
-) -> Rung:
+def average_rung(rows: ErrorRows, ask: Ask, *, moments: Float2 | None = None) -> Rung:
     """Bound the root mean square of the part of a law's error that k functions can see.
 
     Parameters
     ----------
     rows : held-out rows, n of them in N independent clusters, q targets, p inputs.
-    level : probability that every bound shown holds, all k and all targets at once.
-    seed : of the random waves, of which pairs are multiplied, and of how clusters are put together
-        where there are more than 500.
+    ask.level : probability that every bound shown holds, all k and all targets at once.
+    ask.seed : of the random waves, of which pairs are multiplied, and of how clusters are put
+        together where there are more than 500.
     moments : (2, p) mean and standard deviation of the inputs in the fit half; the held-out rows'
         own by default.
 
@@ -343,8 +341,8 @@ def average_rung(
     Knots and scales come from the inputs of the same rows, and the functions are then taken as
     given.
     """
-    check_level(level, "average_rung")
-    return _stated(rows, _measure(rows, seed, moments), level)
+    level = check_level(ask.level, "average_rung")
+    return _stated(rows, _measure(rows, ask.seed, moments), level)
 
 
 class _Measured(NamedTuple):

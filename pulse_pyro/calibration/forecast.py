@@ -20,7 +20,7 @@ from pulse_pyro.calibration.clustered_means import (
     clusters_needed,
     freedom_by_cell,
 )
-from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -134,11 +134,11 @@ class Reliability:
         )
 
 
-def forecast_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
+def forecast_rung(rows: ErrorRows, ask: Ask) -> Rung:
     """Bound the mean error given the forecast, in bins, for every target at once (rung F).
 
-    rows : held-out rows (n, q) of clusters the law was not fitted on. level : probability that the
-    bounds of all bins and targets hold. seed : of the simulated critical value.
+    rows : held-out rows (n, q) of clusters the law was not fitted on. ask : level, the probability
+    that the bounds of all bins and targets hold, and seed, of the simulated critical value.
 
     Each forecast is cut into bins of equal mass, five, or 1.2 N^(1/5) where N clusters make that
     more (9 of 20,000); a forecast that is repeated often is a bin of its own; bins whose rows come
@@ -149,7 +149,7 @@ def forecast_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
     clusters, and nothing of the law. For what is not covered see :class:`Reliability`: shift,
     contexts within a bin; it does not feed gamma_t.
     """
-    level = check_level(level, "forecast_rung")
+    level = check_level(ask.level, "forecast_rung")
     clusters = rows.clusters
     parts, edges = [], []
     for j in range(len(rows.names)):
@@ -163,7 +163,7 @@ def forecast_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
         rows.cluster,
         parts,
         level=level,
-        rng=stream(seed, "forecast rung"),
+        rng=stream(ask.seed, "forecast rung"),
     )
     if not found.judged.all():
         return _too_few(float(found.df.min()), clusters)

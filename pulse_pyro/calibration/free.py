@@ -11,7 +11,7 @@ from scipy import stats
 from pulse_pyro._core.arrays import Float1
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +57,7 @@ class FreeLine:
         )
 
 
-def free_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
+def free_rung(rows: ErrorRows, ask: Ask) -> Rung:
     """Bound the root mean square of W - mu_hat, and with it that of the law's error.
 
     rms(delta) <= rms(y), y = W - mu_hat, delta(s) = E[y given S]: what W varies by around its mean
@@ -67,14 +67,13 @@ def free_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
     Parameters
     ----------
     rows : held-out rows, n of them in N >= 2 independent clusters.
-    level : probability that the limits of all targets hold.
-    seed : not used: nothing is drawn. Rungs are asked alike.
+    ask.level : probability that the limits of all targets hold. Nothing is drawn.
 
     Not covered: clusters that depend on each other, contexts that shift, and mean squares that rest
     on clusters too rare to be among the N: with 20 clusters whose intercepts are exponential
     (squared, a tail that 20 draws seldom show) the limit held in about 80 %, not in 95.
     """
-    check_level(level, "free_rung")
+    level = check_level(ask.level, "free_rung")
     if not np.isfinite(rows.error).all():
         raise DataError(
             "free_rung: error has values that are not finite (NaN or infinite); leave these rows "

@@ -20,7 +20,7 @@ from pulse_pyro.calibration.clustered_means import (
     clusters_needed,
 )
 from pulse_pyro.calibration.forecast import cluster_check, percent, rounded_up
-from pulse_pyro.calibration.rung import ErrorRows, Groups, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Groups, Rung, no_rung
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,33 +116,32 @@ class GroupErrors:
         )
 
 
-def groups_rung(
-    rows: ErrorRows, groups: Groups, schema: Schema, *, level: float, seed: int
-) -> Rung:
+def groups_rung(rows: ErrorRows, ask: Ask) -> Rung:
     """Bound the mean error in every declared group, for every target at once (rung G).
 
     Parameters
     ----------
     rows : held-out rows (n, q) of clusters the law was not fitted on.
-    groups : names, or a mapping name -> choice. A name is an S column of the schema (categorical
+    ask.groups : names, or a mapping name -> choice. A name is an S column (categorical
         and few-valued columns are taken value by value, clocks by quarter of their period, real
         ones by quintile), "forecast" (quintiles of each target's forecast) or "time" (early, middle
         and late steps of each unit). A choice is None (as a name alone), how many quantile groups,
         rising edges (fewer than 100 numbers), an array of labels, one for each row of the held-out
         archive, or a mapping label -> True or False for each row of it; masks under one name must
         not overlap or be empty. None: nothing was asked.
-    schema : of the archive, which says what its S columns are.
-    level : probability that the limits of all groups and targets hold. seed : of the simulated
-        critical value.
+    ask.schema : of the archive, which says what its S columns are.
+    ask.level : probability that the limits of all groups and targets hold. ask.seed : of the
+        simulated critical value.
 
     Groups must be declared before looking at the errors. In each the mean error has limits as in
     :func:`clustered_means`; a group with too few clusters (df < 4) is said to be not judged. Needs
     independent clusters, and nothing else. Not covered: see :class:`GroupErrors`.
     """
-    if groups is None:
+    if ask.groups is None:
         return no_rung("groups", "not asked", "No groups were declared: groups=[...] names them.")
-    level = check_level(level, "groups_rung")
-    return certify_groups(rows, sort_into_groups(rows, groups, schema), level=level, seed=seed)
+    level = check_level(ask.level, "groups_rung")
+    groupings = sort_into_groups(rows, ask.groups, ask.schema)
+    return certify_groups(rows, groupings, level=level, seed=ask.seed)
 
 
 class Grouping(NamedTuple):

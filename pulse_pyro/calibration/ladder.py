@@ -158,7 +158,7 @@ def _climb(
 ) -> Calibration:
     check_level(level, "calibrate")
     steps = bar(total=2 + len(RUNGS), label="calibrate")
-    subject = _subject(law, history, features, level, seed, new=mode == "split")
+    subject = held_out_subject(law, history, features, level=level, seed=seed, new=mode == "split")
     rows = subject.rows
     made = _uniform(subject, features, inputs, band, level, seed)
     steps.update()
@@ -166,7 +166,7 @@ def _climb(
     rungs = [made.rung]
     for name in RUNGS:
         fitted_on = no_rung(name, "not asked", FITTED_ON)
-        rungs.append(_asked(name, rows, ask) if mode == "split" else fitted_on)
+        rungs.append(named(RUNGS, name)(rows, ask) if mode == "split" else fitted_on)
         steps.update()
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
@@ -193,13 +193,6 @@ def _climb(
     )
 
 
-def _asked(name: str, rows: ErrorRows, ask: Ask) -> Rung:
-    rung = named(RUNGS, name)
-    if name == "groups":
-        return rung(rows, ask.groups, ask.schema, level=ask.level, seed=ask.seed)
-    return rung(rows, level=ask.level, seed=ask.seed)
-
-
 def _uniform(
     subject: Subject,
     features: Features,
@@ -209,20 +202,12 @@ def _uniform(
     seed: int,
 ) -> UniformResult:
     """Try all of the law's inputs, or those asked for; where that fails, what Phi sees."""
-    rows = subject.rows
-    z = BandInputs.seen_by_phi(
-        phi_sees(features, rows.s, subject.history.w[rows.history_row]), rows.s_names, rows.names
+    first = uniform_rung(
+        subject, band_inputs(subject, features, inputs), band, level=level, seed=seed
     )
-    whole = BandInputs.whole(rows.x_names)
     if inputs is not None:
-        names = [inputs] if isinstance(inputs, str) else list(inputs)
-        asked = (
-            z
-            if names == [FORECAST]
-            else BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
-        )
-        return uniform_rung(subject, asked, band, level=level, seed=seed)
-    first = uniform_rung(subject, whole, band, level=level, seed=seed)
+        return first
+    z = band_inputs(subject, features, FORECAST)
     affine = isinstance(subject.targets, MissingTargets)
     if first.rung.holds or not is_auto(band) or not affine or not subject.own_error:
         return first
@@ -234,6 +219,20 @@ def _uniform(
     # the band in all inputs was refused, not refuted: the smaller one may still be claimed
     rung = second.rung if first.part is None else first.rung
     return second._replace(rung=rung, why=f"{second.why}; given what Phi sees: {first.why}")
+
+
+def band_inputs(
+    subject: Subject, features: Features, inputs: Sequence[str] | str | None
+) -> BandInputs:
+    """Return what the band looks at; "forecast": all that Phi sees; None: all the law's inputs."""
+    rows = subject.rows
+    if inputs is None:
+        return BandInputs.whole(rows.x_names)
+    names = [inputs] if isinstance(inputs, str) else list(inputs)
+    if names != [FORECAST]:
+        return BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
+    seen = phi_sees(features, rows.s, subject.history.w[rows.history_row])
+    return BandInputs.seen_by_phi(seen, rows.s_names, rows.names)
 
 
 def _given_z(rung: Rung, made: UniformResult) -> Rung:
@@ -262,8 +261,14 @@ def _check(law: FittedLaw, held_out: History, features: Features) -> None:
     law.schema.expect(held_out.schema, "calibrate", "the held-out units have")
 
 
-def _subject(
-    law: FittedLaw, history: History, features: Features, level: float, seed: int, *, new: bool
+def held_out_subject(
+    law: FittedLaw,
+    history: History,
+    features: Features,
+    *,
+    level: float = 0.95,
+    seed: int,
+    new: bool = True,
 ) -> Subject:
     """Return the rows of an archive with the law's error; new : whether the law never saw them."""
     rows = history.rows(law.summary)
@@ -278,7 +283,7 @@ def _subject(
     forecast = _forecast(law, history, targets, at, seed)
     error_rows = ErrorRows(
         names=targets.names,
-        error=observed - forecast,
+        target=observed,
         forecast=forecast,
         x=rows.x[keep],
         x_names=rows.x_names,

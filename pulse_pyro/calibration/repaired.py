@@ -349,7 +349,7 @@ def _error_rows(law: FittedLaw, history: History) -> ErrorRows:
         )
     return ErrorRows(
         names=history.w_names,
-        error=history.w[at] - forecast,
+        target=history.w[at],
         forecast=forecast,
         x=found.x[seen],
         x_names=found.x_names,

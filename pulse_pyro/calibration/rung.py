@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -26,8 +27,7 @@ class ErrorRows:
     Attributes
     ----------
     names : of the q targets: the columns of W that Phi looks at, or features where Phi bends.
-    error : (n, q) y = target - what the law expects of it.
-    forecast : (n, q) what the law expects.
+    target : (n, q) what was to be forecast. forecast : (n, q) what the law expects of it.
     x, x_names : (n, p) the law's inputs. s, s_names : (n, s_dim) S_t.
     cluster : (n,) which independent piece a row belongs to, 0 .. N - 1, each of them there.
     unit, time : (n,) which unit, and which step of it. date : (n,) step of the calendar that all
@@ -36,7 +36,7 @@ class ErrorRows:
     """
 
     names: tuple[str, ...]
-    error: Float2
+    target: Float2
     forecast: Float2
     x: Float2
     x_names: tuple[str, ...]
@@ -49,10 +49,10 @@ class ErrorRows:
     date: Int | None = None
     per_day: float = 0.0
 
-    @property
-    def target(self) -> Float2:
-        """What was to be forecast, (n, q)."""
-        out: Float2 = self.error + self.forecast
+    @cached_property
+    def error(self) -> Float2:
+        """The law's error y = target - forecast, (n, q)."""
+        out: Float2 = self.target - self.forecast
         return out
 
     @property
@@ -70,7 +70,7 @@ class ErrorRows:
         """Return some rows, True or False for each or their numbers; clusters are renumbered."""
         return ErrorRows(
             names=self.names,
-            error=self.error[rows],
+            target=self.target[rows],
             forecast=self.forecast[rows],
             x=self.x[rows],
             x_names=self.x_names,
@@ -151,5 +151,5 @@ class Ask:
 
     level: float
     seed: int
-    groups: Groups
-    schema: Schema
+    groups: Groups = None
+    schema: Schema = Schema(())  # noqa: RUF009  (an immutable value)

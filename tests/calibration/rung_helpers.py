@@ -15,7 +15,7 @@ def error_rows(target, forecast, cluster, *, s=None, s_names=("s",), time=None, 
     cluster = np.asarray(cluster)
     return ErrorRows(
         names=names or tuple(f"w{j}" for j in range(target.shape[1])),
-        error=target - forecast,
+        target=target,
         forecast=forecast,
         x=s,
         x_names=s_names,

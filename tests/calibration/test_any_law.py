@@ -27,9 +27,7 @@ def law(request):
 
 
 def test_crossfit_averages_two_laws_of_any_kind(law, archive):
-    average, found = pp.calibration.crossfit(
-        law, archive, W_FEATURES, seed=0, band=LINEAR
-    )
+    average, found = pp.calibration.crossfit(law, archive, W_FEATURES, seed=0, band=LINEAR)
     one, two = archive.split(seed=0)
     halves = [law.fit(part, seed=0) for part in (one, two)]
     assert_allclose(

@@ -11,7 +11,7 @@ from scipy import stats
 from pulse_pyro import stream
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.calibration.average import PieceSums, average_rung, seen_square
-from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.calibration.rung import Ask, ErrorRows
 
 
 def rows_of(x, error, cluster, forecast=None):
@@ -22,7 +22,17 @@ def rows_of(x, error, cluster, forecast=None):
     names, step = tuple(f"w{j}" for j in range(q)), np.arange(n)
     x_names = tuple(f"x{j}" for j in range(x.shape[1]))
     return ErrorRows(
-        names, error, forecast, x, x_names, x[:, :1], ("s",), cluster, cluster, step, step
+        names,
+        error + forecast,
+        forecast,
+        x,
+        x_names,
+        x[:, :1],
+        ("s",),
+        cluster,
+        cluster,
+        step,
+        step,
     )
 
 
@@ -38,7 +48,7 @@ def world(seed, clusters=120, each=20, p=3, bias=None, noise=0.5):
 
 
 def bound(rows, **how):
-    return average_rung(rows, level=0.95, seed=0, **how).details
+    return average_rung(rows, Ask(0.95, 0), **how).details
 
 
 def sums_of(b, y, cluster):
@@ -261,19 +271,19 @@ def test_more_functions_than_clusters_are_refused():
     wide = bound(world(11, clusters=8, p=20))
     assert wide.kinds == ("the forecasts",)
     assert list(wide.k) == [2]
-    assert "21 clusters" in average_rung(world(11, clusters=8, p=20), level=0.95, seed=0).remedy
+    assert "21 clusters" in average_rung(world(11, clusters=8, p=20), Ask(0.95, 0)).remedy
 
 
 @pytest.mark.parametrize("clusters", [1, 4])
 def test_too_few_clusters_state_nothing(clusters):
-    rung = average_rung(world(12, clusters=clusters), level=0.95, seed=0)
+    rung = average_rung(world(12, clusters=clusters), Ask(0.95, 0))
     assert rung.verdict == "fails"
     assert np.isnan(rung.size)
     assert "5 clusters" in rung.remedy
 
 
 def test_the_claim_can_be_quoted():
-    rung = average_rung(world(13), level=0.95, seed=0)
+    rung = average_rung(world(13), Ask(0.95, 0))
     assert (rung.name, rung.verdict, rung.benchmark) == ("average", "stands", "")
     for word in (f"{rung.size:.2g} sd", str(rung.details.k[-1]), "splines", "waves", "not seen"):
         assert word in rung.claim
@@ -299,7 +309,7 @@ def test_values_that_are_not_finite_are_refused(what):
 
 def test_levels_outside_0_and_1_are_refused():
     with pytest.raises(SettingError, match="level"):
-        average_rung(world(17), level=1.0, seed=0)
+        average_rung(world(17), Ask(1.0, 0))
 
 
 def test_a_million_rows():

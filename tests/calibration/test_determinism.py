@@ -26,9 +26,7 @@ def test_the_same_seed_gives_the_same_arrays(bent, cross):
     other = pp.calibrate(law, held_out, BENT, seed=6, band=CURVE)
     assert (other.error != calibration.error).any()
     history, (_, crossed) = cross
-    twice = pp.calibration.crossfit(
-        pp.linear_lags(2), history, W_FEATURES, seed=4, band=LINEAR
-    )
+    twice = pp.calibration.crossfit(pp.linear_lags(2), history, W_FEATURES, seed=4, band=LINEAR)
     assert_array_equal(twice.calibration.error, crossed.error)
     assert twice.law.id == crossed.law_id
 

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.calibration.forecast import forecast_bins, forecast_rung
+from pulse_pyro.calibration.rung import Ask
 from tests.calibration.rung_helpers import error_rows, world
 
 
@@ -25,7 +26,7 @@ def test_repeated_forecasts_are_bins_of_their_own():
     cluster = np.tile(np.arange(100), 9)
     rest = np.linspace(0.21, 0.69, 450)
     forecast = np.r_[np.full(225, 0.2), rest, np.full(225, 0.7)]
-    rung = forecast_rung(error_rows(forecast, forecast, cluster), level=0.9, seed=0)
+    rung = forecast_rung(error_rows(forecast, forecast, cluster), Ask(0.9, 0))
     alone = rung.details.first == rung.details.last
     assert_allclose(rung.details.first[alone], [0.2, 0.7])
     assert alone[[0, -1]].all()
@@ -46,7 +47,7 @@ def test_bins_of_too_few_clusters_are_joined():
     cluster = np.repeat(np.arange(40), 30)
     forecast = rng.random(1200) + (cluster < 2) * 5.0
     rows = error_rows(forecast + rng.standard_normal(1200), forecast, cluster)
-    rung = forecast_rung(rows, level=0.9, seed=0)
+    rung = forecast_rung(rows, Ask(0.9, 0))
     assert (rung.details.df >= 4).all()
     assert rung.details.rows.sum() == 1200
     assert rung.verdict == "stands"
@@ -56,8 +57,7 @@ def test_a_constant_forecast_is_one_bin():
     rng = np.random.default_rng(0)
     rung = forecast_rung(
         error_rows(rng.standard_normal(300), np.full(300, 0.5), np.repeat(np.arange(30), 10)),
-        level=0.9,
-        seed=0,
+        Ask(0.9, 0),
     )
     assert len(rung.details.table) == 1
     assert rung.details.start[0] == -np.inf
@@ -70,7 +70,7 @@ def test_the_claim_can_be_quoted():
         np.c_[rows.target, rows.target], np.c_[rows.forecast, rows.forecast], rows.cluster,
         names=("stress", "sleep"),
     )  # fmt: skip
-    rung = forecast_rung(two, level=0.95, seed=0)
+    rung = forecast_rung(two, Ask(0.95, 0))
     assert rung.name == "forecast"
     assert rung.verdict == "stands"
     assert rung.benchmark == ""
@@ -85,8 +85,8 @@ def test_the_claim_can_be_quoted():
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_bound_of_a_biased_law_exceeds_its_bias(binary):
-    right = forecast_rung(world(60, 30, binary=binary), level=0.999, seed=0)
-    wrong = forecast_rung(world(60, 30, bias=0.5, binary=binary), level=0.999, seed=0)
+    right = forecast_rung(world(60, 30, binary=binary), Ask(0.999, 0))
+    wrong = forecast_rung(world(60, 30, bias=0.5, binary=binary), Ask(0.999, 0))
     inside = wrong.details.first > 0  # where the forecast is not cut off at 0
     assert (wrong.details.bound[inside] >= 0.5).all()
     assert wrong.size > right.size
@@ -95,7 +95,7 @@ def test_the_bound_of_a_biased_law_exceeds_its_bias(binary):
 
 def test_bounds_are_read_off_by_bin():
     rows = world(60, 30)
-    details = forecast_rung(rows, level=0.95, seed=0).details
+    details = forecast_rung(rows, Ask(0.95, 0)).details
     at = details.bound_at(rows.forecast)
     assert_allclose(at.mean() / rows.spread, details.sizes)
     far = details.bound_at(np.array([[-9.0], [9.0], [np.nan]]))[:, 0]
@@ -106,38 +106,38 @@ def test_bounds_are_read_off_by_bin():
 
 
 def test_too_few_clusters_fail_and_say_how_many_are_needed():
-    rung = forecast_rung(world(3, 200), level=0.95, seed=0)
+    rung = forecast_rung(world(3, 200), Ask(0.95, 0))
     assert rung.verdict == "fails"
     assert "5 clusters" in rung.remedy
     assert np.isnan(rung.size)
     assert "%" not in rung.claim
-    single = forecast_rung(world(1, 200), level=0.95, seed=0)
+    single = forecast_rung(world(1, 200), Ask(0.95, 0))
     assert single.verdict == "fails"
 
 
 def test_few_clusters_warn():
-    few, many = (forecast_rung(world(n, 30), level=0.95, seed=0) for n in (20, 60))
+    few, many = (forecast_rung(world(n, 30), Ask(0.95, 0)) for n in (20, 60))
     assert few.checks.verdict == "warn"
     assert many.checks.verdict == "pass"
 
 
 def test_levels_and_nan_are_refused():
     with pytest.raises(SettingError, match="level"):
-        forecast_rung(world(30, 10), level=95, seed=0)
+        forecast_rung(world(30, 10), Ask(95, 0))
     rows = world(30, 10)
     rows.error[5] = np.nan
     with pytest.raises(DataError, match="finite"):
-        forecast_rung(rows, level=0.95, seed=0)
+        forecast_rung(rows, Ask(0.95, 0))
 
 
 def test_the_same_seed_gives_the_same_limits():
-    one, two = (forecast_rung(world(30, 10), level=0.95, seed=3) for _ in range(2))
+    one, two = (forecast_rung(world(30, 10), Ask(0.95, 3)) for _ in range(2))
     assert (one.details.upper == two.details.upper).all()
 
 
 def test_a_million_rows():
     rows = world(20_000, 50)
     start = time.process_time()
-    rung = forecast_rung(rows, level=0.95, seed=0)
+    rung = forecast_rung(rows, Ask(0.95, 0))
     assert time.process_time() - start < 4.0
     assert rung.size < 0.05

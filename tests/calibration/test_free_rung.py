@@ -7,7 +7,7 @@ from scipy import stats
 from pulse_pyro import stream
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.calibration.free import free_rung, upper_ratio
-from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.calibration.rung import Ask, ErrorRows
 
 
 def rows_of(error, cluster, forecast=None):
@@ -17,7 +17,8 @@ def rows_of(error, cluster, forecast=None):
     names = tuple(f"w{j}" for j in range(q))
     step, x = np.arange(n), np.zeros((n, 1))
     cluster = np.asarray(cluster)
-    return ErrorRows(names, error, forecast, x, ("x",), x, ("s",), cluster, cluster, step, step)
+    target = error + forecast
+    return ErrorRows(names, target, forecast, x, ("x",), x, ("s",), cluster, cluster, step, step)
 
 
 def noise(seed, clusters, each, q=1):
@@ -28,7 +29,7 @@ def noise(seed, clusters, each, q=1):
 
 def test_the_table_by_hand():
     error, forecast = np.array([1.0, -1.0, 2.0, 0.0]), np.array([[0.0], [2.0], [0.0], [0.0]])
-    table = free_rung(rows_of(error, [0, 0, 1, 1], forecast), level=0.9, seed=0).details.table
+    table = free_rung(rows_of(error, [0, 0, 1, 1], forecast), Ask(0.9, 0)).details.table
     w = np.array([1.0, 1.0, 2.0, 0.0])
     assert table["rms_error"][0] == pytest.approx(np.sqrt(6 / 4))
     assert table["explained"][0] == pytest.approx(1 - 1.5 / w.var())
@@ -53,7 +54,7 @@ def test_the_limit_by_hand():
 
 def test_close_to_the_exact_limit_of_normal_errors():
     error, cluster = noise(0, 400, 10)
-    upper = free_rung(rows_of(error, cluster), level=0.95, seed=0).details.upper[0]
+    upper = free_rung(rows_of(error, cluster), Ask(0.95, 0)).details.upper[0]
     exact = np.sqrt((error**2).sum() / stats.chi2.ppf(0.05, len(error)))
     assert exact <= upper <= 1.02 * exact
 
@@ -74,7 +75,7 @@ def test_covers_twenty_clusters(kind):
             e = ((rng.random(len(c)) < 0.3) - 0.3) / np.sqrt(0.21)
         if kind in ("intercepts", "power-law"):
             e = 0.8 * e + 0.6 * rng.standard_normal(20)[c]
-        inside += free_rung(rows_of(e, c), level=0.95, seed=0).details.upper[0] >= 1
+        inside += free_rung(rows_of(e, c), Ask(0.95, 0)).details.upper[0] >= 1
     # 2.5 points short is allowed with so few clusters; a false alarm in 10^5
     assert inside >= stats.binom.ppf(1e-5, reps, 0.925)
 
@@ -85,42 +86,42 @@ def test_too_few_and_dependent_clusters_must_fail():
     for rep in range(100):
         rng = stream(rep, "pretended")
         e = np.repeat(rng.standard_normal(10), 100)
-        inside += free_rung(rows_of(e, np.arange(1000)), level=0.95, seed=0).details.upper[0] >= 1
+        inside += free_rung(rows_of(e, np.arange(1000)), Ask(0.95, 0)).details.upper[0] >= 1
     assert inside < 80
 
 
 def test_bounds_the_error_of_a_biased_law():
     error, cluster = noise(1, 50, 20)
-    upper = free_rung(rows_of(0.01 * error + 0.7, cluster), level=0.95, seed=0).details.upper[0]
+    upper = free_rung(rows_of(0.01 * error + 0.7, cluster), Ask(0.95, 0)).details.upper[0]
     assert 0.7 <= upper < 0.72
 
 
 def test_units_of_w_do_not_matter():
     error, cluster = noise(2, 30, 10)
-    one = free_rung(rows_of(error, cluster), level=0.95, seed=0)
-    other = free_rung(rows_of(1e6 * error, cluster), level=0.95, seed=3)
+    one = free_rung(rows_of(error, cluster), Ask(0.95, 0))
+    other = free_rung(rows_of(1e6 * error, cluster), Ask(0.95, 3))
     assert other.sizes == pytest.approx(one.sizes)
     assert other.details.upper == pytest.approx(1e6 * one.details.upper)
 
 
 def test_more_targets_widen_each_limit():
     error, cluster = noise(3, 30, 10, q=4)
-    together = free_rung(rows_of(error, cluster), level=0.95, seed=0).details
-    alone = free_rung(rows_of(error[:, :1], cluster), level=0.95, seed=0).details
+    together = free_rung(rows_of(error, cluster), Ask(0.95, 0)).details
+    alone = free_rung(rows_of(error[:, :1], cluster), Ask(0.95, 0)).details
     assert together.upper[0] > alone.upper[0]
     assert len(together.table) == 4
 
 
 def test_the_claim_states_its_size():
     error, cluster = noise(4, 30, 10)
-    rung = free_rung(rows_of(error, cluster), level=0.95, seed=0)
+    rung = free_rung(rows_of(error, cluster), Ask(0.95, 0))
     assert rung.name == "free"
     assert rung.verdict == "stands"
     assert f"{rung.size:.2g}" in rung.claim
 
 
 def test_one_cluster_states_nothing():
-    rung = free_rung(rows_of([1.0, 2.0], [0, 0]), level=0.95, seed=0)
+    rung = free_rung(rows_of([1.0, 2.0], [0, 0]), Ask(0.95, 0))
     assert rung.verdict == "fails"
     assert np.isnan(rung.size)
     assert rung.remedy
@@ -128,14 +129,14 @@ def test_one_cluster_states_nothing():
 
 @pytest.mark.parametrize("value", [0.0, 2.0])
 def test_errors_that_do_not_vary(value):
-    rung = free_rung(rows_of(np.full(40, value), np.arange(40) // 4), level=0.95, seed=0)
+    rung = free_rung(rows_of(np.full(40, value), np.arange(40) // 4), Ask(0.95, 0))
     assert rung.details.upper[0] == pytest.approx(value)
 
 
 def test_refusals():
     error, cluster = noise(5, 10, 5)
     with pytest.raises(SettingError, match="level"):
-        free_rung(rows_of(error, cluster), level=95, seed=0)
+        free_rung(rows_of(error, cluster), Ask(95, 0))
     error[3] = np.nan
     with pytest.raises(DataError, match="finite"):
-        free_rung(rows_of(error, cluster), level=0.95, seed=0)
+        free_rung(rows_of(error, cluster), Ask(0.95, 0))

@@ -11,6 +11,7 @@ from scipy import stats
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.base import Column, Schema
 from pulse_pyro.calibration.groups import groups_rung, sort_into_groups
+from pulse_pyro.calibration.rung import Ask
 from tests.calibration.rung_helpers import SCHEMA, error_rows, world
 
 COLUMNS = (
@@ -44,12 +45,12 @@ def wide(seed=0, bias=0.0):
 
 
 def groups_of(rows, groups, schema=WIDE):
-    rung = groups_rung(rows, groups, schema, level=0.95, seed=0)
+    rung = groups_rung(rows, Ask(0.95, 0, groups, schema))
     return rung, rung.details.table
 
 
 def test_nothing_asked_nothing_said():
-    rung = groups_rung(world(30, 10), None, SCHEMA, level=0.95, seed=0)
+    rung = groups_rung(world(30, 10), Ask(0.95, 0, None, SCHEMA))
     assert rung.verdict == "not asked"
     assert np.isnan(rung.size)
 
@@ -178,7 +179,7 @@ def test_a_level_without_rows_is_said_not_to_be_judged():
 
 
 def test_no_group_with_clusters_enough_fails():
-    rung = groups_rung(world(3, 100), ["s"], SCHEMA, level=0.95, seed=0)
+    rung = groups_rung(world(3, 100), Ask(0.95, 0, ["s"], SCHEMA))
     assert rung.verdict == "fails"
     assert re.search(r"\d+ clusters", rung.remedy)
     assert np.isnan(rung.size)
@@ -210,7 +211,7 @@ def test_bad_groups_are_refused(groups, error, says):
 
 def test_levels_are_refused():
     with pytest.raises(SettingError, match="level"):
-        groups_rung(world(30, 10), ["s"], SCHEMA, level=1.0, seed=0)
+        groups_rung(world(30, 10), Ask(1.0, 0, ["s"], SCHEMA))
 
 
 def test_ten_thousand_rows_are_quick_and_a_million_bearable():
@@ -219,5 +220,5 @@ def test_ten_thousand_rows_are_quick_and_a_million_bearable():
         rows = world(clusters, 50)
         start = time.process_time()
         groups = {"s": None, "forecast": None, "time": None, "kind": labels[: len(rows.cluster)]}
-        groups_rung(rows, groups, SCHEMA, level=0.95, seed=0)
+        groups_rung(rows, Ask(0.95, 0, groups, SCHEMA))
         assert time.process_time() - start < most

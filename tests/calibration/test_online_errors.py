@@ -160,9 +160,7 @@ def test_what_does_not_fit_is_refused(made):
         pp.PulseUCB(other, WA, RADIUS, errors=pp.calibration.CalibratedErrors(calibration))
     with pytest.raises(pp.errors.SettingError, match="CalibratedErrors"):
         pp.PulseUCB(law, WA, RADIUS, errors=calibration)
-    cross = pp.calibration.crossfit(
-        pp.linear_lags(3), FIT, WA, seed=0, band=LINEAR
-    ).calibration
+    cross = pp.calibration.crossfit(pp.linear_lags(3), FIT, WA, seed=0, band=LINEAR).calibration
     halves = replace(cross, law_id=law.id)
     bot = pp.PulseUCB(law, WA, RADIUS, errors=pp.calibration.CalibratedErrors(halves))
     with pytest.raises(pp.errors.SettingError, match="cross-fitted"):

@@ -21,9 +21,7 @@ from tests.helpers import linear_history
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95, -0.5, np.nan, "high", True])
-@pytest.mark.parametrize(
-    "make", [pp.calibrate, pp.calibration.all_units, pp.calibration.crossfit]
-)
+@pytest.mark.parametrize("make", [pp.calibrate, pp.calibration.all_units, pp.calibration.crossfit])
 def test_a_level_outside_0_and_1_is_refused(lagged, level, make):
     law, _, held_out = lagged
     law = law.law if make is pp.calibration.crossfit else law

@@ -433,9 +433,7 @@ def test_a_law_with_memory_makes_it_a_heuristic():
 
 
 def test_a_curved_map_and_two_laws_are_refused():
-    both = pp.calibration.crossfit(
-        pp.linear_lags(2), archive(40, 20), WA, seed=0, band=LINEAR
-    )
+    both = pp.calibration.crossfit(pp.linear_lags(2), archive(40, 20), WA, seed=0, band=LINEAR)
     with pytest.raises(pp.errors.SettingError, match="two laws"):
         pp.PulseUCB(both.law, WA, calibration=both.calibration, **TRUST)
     bent = pp.calibrate(law(), renamed(archive(60, 20, seed=8)), BENT, seed=0)

@@ -19,7 +19,7 @@ from scipy import stats
 from pulse_pyro import stream
 from pulse_pyro.calibration import average, free
 from pulse_pyro.calibration.free import free_rung
-from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.calibration.rung import Ask, ErrorRows
 from tests.studies.truths import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
@@ -162,7 +162,7 @@ def one(job):
     n = len(x)
     step = np.arange(n)
     rows = ErrorRows(
-        ("w",), (w - forecast)[:, None], forecast[:, None], x, INPUTS, x[:, :1], ("s",),
+        ("w",), w[:, None], forecast[:, None], x, INPUTS, x[:, :1], ("s",),
         cluster, cluster, step, step,
     )  # fmt: skip
     px, delta, known, square = population(world)
@@ -176,7 +176,7 @@ def one(job):
             root = np.linalg.cholesky(b.T @ b / len(b))
             part = np.linalg.solve(root, b.T @ delta / len(b))
             truth = np.sqrt(np.cumsum(part**2)[a.k - 1])
-        r = free_rung(rows, level=level, seed=rep).details
+        r = free_rung(rows, Ask(level, rep)).details
         out += [(a.bound[:, 0] >= truth).all(), r.upper[0] >= np.sqrt(square), a.bound[-1, 0]]
     return [*out, truth[-1], a.k[-1], r.upper[0]]
 

@@ -19,7 +19,7 @@ from pulse_pyro import stream
 from pulse_pyro.base import Column, Schema
 from pulse_pyro.calibration.forecast import forecast_rung
 from pulse_pyro.calibration.groups import group_rules, groups_rung
-from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.calibration.rung import Ask, ErrorRows
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 FOLDER = Path(os.environ.get("PULSE_CACHE", Path(tempfile.gettempdir()) / "pulse-ladder"))
@@ -159,7 +159,7 @@ def draw(world, clusters, rng):
     s = np.column_stack([d.s, d.sex])[keep]
     return ErrorRows(
         names=("w",),
-        error=(w - forecast)[keep, None],
+        target=w[keep, None],
         forecast=forecast[keep, None],
         x=s,
         x_names=("s", "sex"),
@@ -205,8 +205,8 @@ def covered(world, clusters, level, seed):
     """Draw one archive: do all limits of F hold, do all of G, and how large are both."""
     rows = draw(world, clusters, stream(seed, "archive", world, clusters))
     truth = population(world)
-    f = forecast_rung(rows, level=level, seed=seed)
-    g = groups_rung(rows, GROUPS, SCHEMA, level=level, seed=seed)
+    f = forecast_rung(rows, Ask(level, seed))
+    g = groups_rung(rows, Ask(level, seed, GROUPS, SCHEMA))
     inside_f = inside_g = True
     if f.holds:
         inside_f = _inside(f.details, truth.between("forecast", f.details.stop[:-1]))

@@ -13,7 +13,13 @@ from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, whole
 from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
+from pulse_pyro.base import UnfittedLaw
+from pulse_pyro.calibration.checks import GATES
+from pulse_pyro.calibration.ladder import band_inputs, held_out_subject
 from pulse_pyro.calibration.rung import ErrorRows
+from pulse_pyro.calibration.uniform import BandChoice, uniform_rung
+from pulse_pyro.data.history import History
+from pulse_pyro.features import Features
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -100,6 +106,44 @@ class SmallestMisfit:
 
 
 def smallest_misfit(
+    law: UnfittedLaw,
+    history: History,
+    features: Features,
+    *,
+    inputs: Sequence[str] | str | None = None,
+    band: BandChoice = "auto",
+    level: float = 0.05,
+    power: float = 0.8,
+    reps: int = 40,
+    seed: int,
+    seconds: float = 300.0,
+) -> SmallestMisfit:
+    """Return the smallest misfit the uniform rung's tests would have seen, of each kind.
+
+    Parameters
+    ----------
+    law : not fitted; it is fitted on half of the clusters. history : the archive. features : Phi.
+    inputs, band : of the rung uniform, as of :func:`calibrate`.
+    level, power, reps, seed, seconds : see :func:`planted_misfits`.
+
+    Each plant goes through the whole procedure: band, then all of its tests; the smallest p-value
+    counts. NOT covered: misfits of other shapes than those planted.
+    """
+    fit, held_out = history.split(seed=seed)
+    subject = held_out_subject(law.fit(fit, seed=seed), held_out, features, seed=seed)
+    chosen = band_inputs(subject, features, inputs)
+
+    def tests(rows: ErrorRows, seed: int) -> float:
+        made = uniform_rung(subject._replace(rows=rows), chosen, band, level=0.95, seed=seed)
+        p = [check.value for check in made.rung.checks if check.name in GATES]
+        return min((value for value in p if np.isfinite(value)), default=1.0)
+
+    return planted_misfits(
+        subject.rows, tests, level=level, power=power, reps=reps, seed=seed, seconds=seconds
+    )
+
+
+def planted_misfits(
     rows: ErrorRows,
     tests: Tests,
     *,
@@ -126,17 +170,17 @@ def smallest_misfit(
     and everything look seen.) Sizes are searched by halving, with the same signs and inputs for
     each. Not covered: misfits of other shapes; power where the error's skewness matters.
     """
-    check_level(level, "smallest_misfit")
-    check_level(power, "smallest_misfit: power")
-    whole(reps, "smallest_misfit: reps", 1)
+    check_level(level, "planted_misfits")
+    check_level(power, "planted_misfits: power")
+    whole(reps, "planted_misfits: reps", 1)
     for kind in kinds:
         if kind not in PLANTS:
             raise SettingError(
-                f"smallest_misfit: kind {kind!r} is not known{nearest(str(kind), PLANTS)}"
+                f"planted_misfits: kind {kind!r} is not known{nearest(str(kind), PLANTS)}"
             )
     if rows.clusters < FEWEST_CLUSTERS:
         raise DataError(
-            f"smallest_misfit: at least {FEWEST_CLUSTERS} clusters are needed, but got "
+            f"planted_misfits: at least {FEWEST_CLUSTERS} clusters are needed, but got "
             f"{rows.clusters}; hold out more."
         )
     sd = rows.x.std(0)
@@ -146,7 +190,7 @@ def smallest_misfit(
     plants = _Plants(rows, u, tests, level, seed)
     needed = int(np.ceil(power * reps - 1e-9))
     found = [_search(plants, kind, reps, needed, end) for kind in kinds]
-    alarms, tested = plants.count("", 0.0, reps, reps + 1)
+    alarms, tested = plants.seen_of("", 0.0, reps, reps + 1)
     return SmallestMisfit(
         kinds=tuple(kinds),
         size=np.array([each.size for each in found]),
@@ -183,9 +227,10 @@ class _Plants(NamedTuple):
             error = error + size * self.rows.spread * f[:, None]
         # what the law expects stays: W moves with its error
         again = int(rng.integers(2**31))
-        return bool(self.tests(replace(self.rows, error=error), again) < self.level)
+        planted = replace(self.rows, target=self.rows.forecast + error)
+        return bool(self.tests(planted, again) < self.level)
 
-    def count(self, kind: str, size: float, reps: int, needed: int) -> tuple[int, int]:
+    def seen_of(self, kind: str, size: float, reps: int, needed: int) -> tuple[int, int]:
         """Return how many of how many plants were seen; it ends once ``needed`` is decided."""
         hits = 0
         for rep in range(reps):
@@ -215,7 +260,7 @@ def _search(plants: _Plants, kind: str, reps: int, needed: int, end: float) -> _
         if clock.monotonic() > end:
             return best._replace(in_time=False)
         middle = (low + high) // 2
-        hits, tried = plants.count(kind, SIZES[middle], reps, needed)
+        hits, tried = plants.seen_of(kind, SIZES[middle], reps, needed)
         if hits >= needed:
             high, best = middle, _Smallest(SIZES[middle], hits, tried)
         else:
