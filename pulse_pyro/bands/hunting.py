@@ -61,8 +61,9 @@ def hunt(
     prediction is freed of b(x), g = h - b (b'b)^- b'h, so that sum_i g_i y_i = sum_i g_i eps_i for
     whatever function of the band's form y has. T = sum_c s_c / (sd of s_c sqrt(C)), s_c = sum of
     g_i e_i over the cluster's rows, over the C clusters of folds 2 to 5, is a martingale's last
-    value over its spread: one-sided t, C - 1 degrees of freedom; Bonferroni over coordinates. Rows
-    of a cluster may depend on each other. (k-fold instead of earlier folds would share training
+    value over its spread: one-sided t with (sum_c v_c)^2 / sum_c v_c^2 - 1 degrees of freedom, v_c
+    = sum of g_i^2: unequal clusters have fewer than C - 1. Bonferroni over coordinates. Rows of a
+    cluster may depend on each other. (k-fold instead of earlier folds would share training
     rows between terms of the sum, and its t has not sd 1.)
 
     Not covered: misfit the trees cannot learn from these rows; clusters that depend on each other;
@@ -134,7 +135,7 @@ def some_rows(code: Int, place: Int, most: int, rng: np.random.Generator) -> Int
 def _one(part: _Part, y: Float1, trees: int) -> _Found:
     """Hunt in one coordinate y (n,)."""
     residual = free_of(part.b, y[:, None])[:, 0]
-    folds, sums = [], []
+    folds, sums, weights = [], [], []
     for j in range(1, FOLDS):
         before, now = part.fold < j, part.fold == j
         left = free_of(part.b[before], y[before, None])[:, 0]
@@ -146,11 +147,14 @@ def _one(part: _Part, y: Float1, trees: int) -> _Found:
         scale = float(np.sqrt(j) / spread) if spread > 0 else 0.0
         code, _ = consecutive(part.cluster[now])
         sums.append(np.bincount(code, scale * g * residual[now]))
+        weights.append(np.bincount(code, (scale * g) ** 2))
         folds.append((now, model, alike, scale))
     s = np.concatenate(sums)
     sd = float(s.std(ddof=1))
     t = float(s.sum() / (sd * np.sqrt(len(s)))) if sd > 0 else 0.0
-    return _Found(float(stats.t.sf(t, len(s) - 1)), t, residual, folds)
+    v = np.concatenate(weights)
+    freedom = max(float(v.sum() ** 2 / (v**2).sum()) - 1.0, 1.0) if v.any() else 1.0
+    return _Found(float(stats.t.sf(t, freedom)), t, residual, folds)
 
 
 def _trees(seed: int) -> HistGradientBoostingRegressor:

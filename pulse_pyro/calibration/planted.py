@@ -190,7 +190,7 @@ def planted_misfits(
     plants = _Plants(rows, u, tests, level, seed)
     needed = int(np.ceil(power * reps - 1e-9))
     found = [_search(plants, kind, reps, needed, end) for kind in kinds]
-    alarms, tested = plants.seen_of("", 0.0, reps, reps + 1)
+    alarms, tested = plants.tally("", 0.0, reps, reps + 1)
     return SmallestMisfit(
         kinds=tuple(kinds),
         size=np.array([each.size for each in found]),
@@ -230,7 +230,7 @@ class _Plants(NamedTuple):
         planted = replace(self.rows, target=self.rows.forecast + error)
         return bool(self.tests(planted, again) < self.level)
 
-    def seen_of(self, kind: str, size: float, reps: int, needed: int) -> tuple[int, int]:
+    def tally(self, kind: str, size: float, reps: int, needed: int) -> tuple[int, int]:
         """Return how many of how many plants were seen; it ends once ``needed`` is decided."""
         hits = 0
         for rep in range(reps):
@@ -260,7 +260,7 @@ def _search(plants: _Plants, kind: str, reps: int, needed: int, end: float) -> _
         if clock.monotonic() > end:
             return best._replace(in_time=False)
         middle = (low + high) // 2
-        hits, tried = plants.seen_of(kind, SIZES[middle], reps, needed)
+        hits, tried = plants.tally(kind, SIZES[middle], reps, needed)
         if hits >= needed:
             high, best = middle, _Smallest(SIZES[middle], hits, tried)
         else:

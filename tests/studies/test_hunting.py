@@ -23,7 +23,7 @@ UNITS, TIME, NOISE, LEVEL = 100, 30, 0.5, 0.05
 CLEAN = ("iid", "intercepts", "autoregressive", "sd of x", "skewed", "unequal units")
 # world -> how many inputs its band has, and the least share seen that is asked for
 POWER = {
-    "three-way sign": (5, 0.5),
+    "three-way sign": (5, 0.2),
     "threshold": (5, 0.5),
     "corner step": (2, 0.5),
     "calendar": (5, 0.5),
