@@ -155,7 +155,7 @@ class BasisFit:
 
 def dense(b: Any) -> Float2:
     """Return a matrix, sparse or not, in full."""
-    out: Float2 = b.toarray() if sparse.issparse(b) else np.asarray(b)
+    out: Float2 = np.asarray(b.todense() if hasattr(b, "todense") else b)
     return out
 
 
@@ -304,7 +304,8 @@ def skewed_reach(
     some = points[np.unique(np.linspace(0, len(points) - 1, RESAMPLED).astype(np.int64))]
     normal, _ = basis_critical(fit, some, method, level, np.inf, rng)
     reach = studentised_critical(fit, some, method, level, rng) / normal
-    return np.maximum(reach, 1.0) if (reach <= WILD).all() else None
+    further: Float1 = np.maximum(reach, 1.0)
+    return further if (reach <= WILD).all() else None
 
 
 def studentised_critical(
@@ -326,8 +327,10 @@ def studentised_critical(
     sides = draw(fit, points, draws, rng)  # two of (draws, q)
     one = (1.0 + each) / 2.0
     if method.coordinates == "joint":
-        return np.full(q, max(critical.quantile(side.max(1), one) for side in sides))
-    return np.array([[critical.quantile(s, one) for s in side.T] for side in sides]).max(0)
+        furthest = max(critical.quantile(side.max(1), one) for side in sides)
+        return np.full(q, furthest)
+    out: Float1 = np.array([[critical.quantile(s, one) for s in side.T] for side in sides]).max(0)
+    return out
 
 
 def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
