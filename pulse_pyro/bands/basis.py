@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy import linalg, sparse
 
-from pulse_pyro._core.arrays import Bool, Float1, Float2, Float4, Int
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.bands import critical
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, BandShape, Sample, Values, consecutive
@@ -321,7 +321,7 @@ def studentised_critical(
     draws = max(1000, int(np.ceil(20.0 / (1.0 - each))))
     draw = _redrawn_units if fit.noise == "units" else _redrawn_rows
     cost = len(points) * len(fit.residual) * q * 2 * draws
-    if cost > STEPS:  # fewer points: how far suprema reach hangs little on their number
+    if cost > STEPS:  # fewer points, so that time stays bounded
         keep = max(len(points) * STEPS // cost, 10)
         points = points[np.unique(np.linspace(0, len(points) - 1, keep).astype(np.int64))]
     sides = draw(fit, points, draws, rng)  # two of (draws, q)
@@ -333,7 +333,7 @@ def studentised_critical(
     return out
 
 
-def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
+def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float3:
     """Draw suprema above and below, 2 of (draws, q); residuals are redrawn, whole rows together."""
     assert fit.scaled is not None
     assert fit.leverage is not None
@@ -357,7 +357,7 @@ def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Gene
     return out
 
 
-def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
+def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float3:
     """Draw suprema above and below, 2 of (draws, q); units are redrawn, the Gram matrix held."""
     assert fit.scaled is not None
     assert fit.code is not None
