@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy import linalg, sparse
 
-from pulse_pyro._core.arrays import Bool, Float1, Float2, Float4, Int
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.bands import critical
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, BandShape, Sample, Values, consecutive
@@ -20,10 +20,10 @@ from pulse_pyro.bands.dependence import choose_noise
 Design: TypeAlias = Float2 | sparse.csr_array  # (n, K): splines of several inputs are mostly 0
 BLOCK = 2_000_000  # numbers held at a time
 PROBES = 100  # rows at which the local sample size is looked at
-RESAMPLED = 150  # points a studentised bootstrap is run over
+RESAMPLED = 500  # points a studentised bootstrap is run over
 STEPS = 3_000_000_000  # multiplications it may take
 STUDENTISED = ", critical value by bootstrap t"
-VARIANCE = (0.05, 20.0)  # of the noise around a row, over its mean
+SPREADS = (0.25, 4.0)  # of the noise around a row, over its mean
 
 
 class Basis(Protocol):
@@ -116,13 +116,17 @@ class BasisFit:
         return worst
 
     def spread(self, j: int) -> Float1:
-        """Return the root of the noise's variance at each row, as the basis follows it, (n,)."""
+        """Return the noise's spread at each row, as the basis follows it, (n,).
+
+        From absolute residuals: of squares a single far row would decide, and hide itself.
+        """
         assert self.scaled is not None
-        square = self.scaled[:, j] ** 2
-        level = max(float(square.mean()), 1e-300)
-        smooth = np.asarray(self.b @ (self.inner[j] @ (self.b.T @ square)))
-        out: Float1 = np.sqrt(np.clip(smooth, VARIANCE[0] * level, VARIANCE[1] * level))
-        return out
+        size = np.abs(self.scaled[:, j])
+        level = max(float(size.mean()), 1e-300)
+        smooth = np.asarray(self.b @ (self.inner[j] @ (self.b.T @ size)))
+        rms = float(np.sqrt((size**2).mean()))
+        out: Float1 = np.clip(smooth / level, *SPREADS) * rms
+        return np.maximum(out, 1e-300)
 
     def freedom(self, points: Float2, j: int) -> Float1:
         """Satterthwaite degrees of freedom of coordinate j's variance at b (m, K): (m,).
@@ -151,7 +155,7 @@ class BasisFit:
 
 def dense(b: Any) -> Float2:
     """Return a matrix, sparse or not, in full."""
-    out: Float2 = b.toarray() if sparse.issparse(b) else np.asarray(b)
+    out: Float2 = np.asarray(b.todense() if hasattr(b, "todense") else b)
     return out
 
 
@@ -290,7 +294,7 @@ def skewed_reach(
     """Return how much further studentised suprema reach than normal ones, (q,) >= 1, or None.
 
     None unless ``critical="auto"`` and skewness over the root of the local sample size matters
-    (:attr:`BasisFit.skewness`). Both quantiles are over up to 150 of the points b (m, K). Redrawn
+    (:attr:`BasisFit.skewness`). Both quantiles are over up to 500 of the points b (m, K). Redrawn
     noise keeps its shape and may change its scale with x (rows), or keeps all it has within a unit
     (units). More than 2.5 times as far is not believed: then redrawn noise has no variance to
     divide somewhere.
@@ -300,29 +304,37 @@ def skewed_reach(
     some = points[np.unique(np.linspace(0, len(points) - 1, RESAMPLED).astype(np.int64))]
     normal, _ = basis_critical(fit, some, method, level, np.inf, rng)
     reach = studentised_critical(fit, some, method, level, rng) / normal
-    return np.maximum(reach, 1.0) if (reach <= WILD).all() else None
+    further: Float1 = np.maximum(reach, 1.0)
+    return further if (reach <= WILD).all() else None
 
 
 def studentised_critical(
     fit: BasisFit, points: Float2, method: BandMethod, level: float, rng: np.random.Generator
 ) -> Float1:
-    """Return quantiles (q,) of sup |m*(x) - m(x)| / se*(x) over b (m, K), se* re-estimated."""
+    """Return quantiles (q,) of sup |m*(x) - m(x)| / se*(x) over b (m, K), se* re-estimated.
+
+    Skewed noise errs to one side, and a law's bias may make just that side count: each side gets
+    half of the failures, and the further one is returned.
+    """
     q = fit.coef.shape[1]
     each = level if method.coordinates == "joint" else 1.0 - (1.0 - level) / q
-    draws = min(method.draws, max(1000, int(np.ceil(10.0 / (1.0 - each)))))
+    draws = max(1000, int(np.ceil(20.0 / (1.0 - each))))
     draw = _redrawn_units if fit.noise == "units" else _redrawn_rows
     cost = len(points) * len(fit.residual) * q * 2 * draws
-    if cost > STEPS:  # fewer points: how far suprema reach hangs little on their number
+    if cost > STEPS:  # fewer points, so that time stays bounded
         keep = max(len(points) * STEPS // cost, 10)
         points = points[np.unique(np.linspace(0, len(points) - 1, keep).astype(np.int64))]
-    sups = draw(fit, points, draws, rng)  # (draws, q)
+    sides = draw(fit, points, draws, rng)  # two of (draws, q)
+    one = (1.0 + each) / 2.0
     if method.coordinates == "joint":
-        return np.full(q, critical.quantile(sups.max(1), level))
-    return np.array([critical.quantile(s, each) for s in sups.T])
+        furthest = max(critical.quantile(side.max(1), one) for side in sides)
+        return np.full(q, furthest)
+    out: Float1 = np.array([[critical.quantile(s, one) for s in side.T] for side in sides]).max(0)
+    return out
 
 
-def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
-    """Draw suprema (draws, q) with standardised residuals redrawn, whole rows together."""
+def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float3:
+    """Draw suprema above and below, 2 of (draws, q); residuals are redrawn, whole rows together."""
     assert fit.scaled is not None
     assert fit.leverage is not None
     n, q = fit.residual.shape
@@ -330,7 +342,7 @@ def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Gene
     standard = fit.scaled / spread
     standard -= standard.mean(0)
     weights = [np.asarray(fit.b @ (points @ a).T).T for a in fit.inner]  # (m, n) each
-    out = np.zeros((draws, q))
+    out = np.zeros((2, draws, q))
     step = max(min(draws, BLOCK // n), 1)
     for start in range(0, draws, step):
         stop = min(start + step, draws)
@@ -340,12 +352,13 @@ def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Gene
             coef = a @ (fit.b.T @ noise)
             left = (noise - fit.b @ coef) / (1.0 - np.minimum(fit.leverage[:, j], 0.95))[:, None]
             se = np.sqrt(w**2 @ left**2)
-            out[start:stop, j] = (np.abs(points @ coef) / np.maximum(se, 1e-300)).max(0)
+            t = (points @ coef) / np.maximum(se, 1e-300)
+            out[:, start:stop, j] = t.max(0), -t.min(0)
     return out
 
 
-def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
-    """Draw suprema (draws, q) with whole units redrawn, the inverse Gram matrix held."""
+def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float3:
+    """Draw suprema above and below, 2 of (draws, q); units are redrawn, the Gram matrix held."""
     assert fit.scaled is not None
     assert fit.code is not None
     q, units = fit.coef.shape[1], int(fit.code.max()) + 1
@@ -355,7 +368,7 @@ def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Gen
         score = member @ times_rows(fit.b, fit.scaled[:, j])
         each = np.asarray(score @ (points @ a).T)  # (units, m)
         psi.append(each - each.mean(0))
-    out = np.zeros((draws, q))
+    out = np.zeros((2, draws, q))
     step = max(min(draws, BLOCK // units), 1)
     for start in range(0, draws, step):
         stop = min(start + step, draws)
@@ -363,8 +376,8 @@ def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Gen
         for j, each in enumerate(psi):
             total = times @ each
             var = (times @ each**2 - total**2 / units) * (units / (units - 1.0))
-            sup = np.abs(total) / np.sqrt(np.maximum(var, 1e-300))
-            out[start:stop, j] = sup.max(1)
+            t = total / np.sqrt(np.maximum(var, 1e-300))
+            out[:, start:stop, j] = t.max(1), -t.min(1)
     return out
 
 

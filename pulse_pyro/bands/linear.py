@@ -161,6 +161,7 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
     else:
         rows = rng.permutation(n)[:CLOUD]
         c, mapped, how = skewed_critical(fit, b[rows], method, level, nu, rng)
+        everywhere = everywhere * mapped / c if how else everywhere  # skewed noise reaches further
         mapped = np.minimum(mapped, everywhere)
         made += f"critical value over {len(rows)} contexts{how}"
         scope = (

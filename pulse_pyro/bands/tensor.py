@@ -124,7 +124,7 @@ def spline_product(x: Float2, knots: Float2) -> sparse.csr_array:
     return sparse.csr_array((value.ravel(), at.ravel(), starts), shape=(n, size))
 
 
-class Step(NamedTuple):
+class Sieve(NamedTuple):
     """One dimension of the sieve: its knots, its fit, and where on the lattice it can be judged.
 
     at : (m, J) the basis on the lattice. good : (m,) near rows, and two rows' worth of knowledge.
@@ -226,7 +226,7 @@ def tensor(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
 
 def _steps(
     kept: Sample, method: BandMethod, box: Float2, lattice: Float2, support: Support
-) -> list[Step]:
+) -> list[Sieve]:
     """Fit every dimension the rows allow; noise is judged by what the largest leaves."""
     n, p = kept.x.shape
     near = support.inside(lattice)
@@ -249,17 +249,17 @@ def _steps(
             f"bands: no part of the box of {', '.join(kept.x_names)} holds enough of the {n} "
             "held-out rows for a tensor band; hold out more units, or use fewer inputs."
         )
-    steps: list[Step] = []
+    steps: list[Sieve] = []
     for knots, b, inner, at, good in reversed(made):
         # a basis is local: few units decide any one value, however many functions there are
         fit = fit_basis(b, kept.y, kept.unit, (inner,) * kept.y.shape[1], method, 0)
         method = replace(method, noise=fit.noise)
-        steps.insert(0, Step(knots, fit, at, good))
+        steps.insert(0, Sieve(knots, fit, at, good))
     return steps
 
 
 def choose_step(
-    steps: list[Step], kept: Sample, method: BandMethod, level: float, rng: np.random.Generator
+    steps: list[Sieve], kept: Sample, method: BandMethod, level: float, rng: np.random.Generator
 ) -> Chosen:
     """Choose the dimension of each coordinate, and find z* and theta*."""
     q = kept.y.shape[1]
@@ -292,7 +292,7 @@ def choose_step(
     return Chosen(chosen, z, theta)
 
 
-def _root(steps: list[Step], kept: Sample, j: int) -> list[Float2]:
+def _root(steps: list[Sieve], kept: Sample, j: int) -> list[Float2]:
     """Return R_J (J, r) with R R' the joint covariance of the coefficients of all dimensions."""
     member = None
     factor = 1.0
@@ -335,7 +335,7 @@ def _sups(factor: Float2, normal: Array) -> Float1:
     return out
 
 
-def _freedom(step: Step, j: int) -> float:
+def _freedom(step: Sieve, j: int) -> float:
     """Return the local degrees of freedom of a step: a quarter of its domain has fewer."""
     places = np.flatnonzero(step.good)
     places = places[np.unique(np.linspace(0, len(places) - 1, PROBES).astype(np.int64))]
@@ -391,7 +391,7 @@ def find_hinges(x: Float2, box: Float2) -> Hinges:
     return Hinges(box, np.repeat(lines, HINGES, axis=0).T, np.concatenate(places))
 
 
-def ridge_test(step: Step, kept: Sample, box: Float2, rng: np.random.Generator) -> Ridges:
+def ridge_test(step: Sieve, kept: Sample, box: Float2, rng: np.random.Generator) -> Ridges:
     """Test whether ridges are left in any coordinate (Bonferroni).
 
     Each candidate is freed of what the basis can follow; scores of the residuals with it over their
@@ -440,7 +440,7 @@ def _groups(fit: BasisFit) -> sparse.csr_array:
     return membership(code, groups)
 
 
-def ridge_bias(ridges: Ridges, step: Step, kept: Sample, lattice: Float2) -> Float1:
+def ridge_bias(ridges: Ridges, step: Sieve, kept: Sample, lattice: Float2) -> Float1:
     """Return slope times the largest part of the strongest ridge that the step misses, (q,)."""
     z = ridges.hinges.at(kept.x, ridges.top)
     known = step.at @ (step.fit.inner[0] @ (step.fit.b.T @ z))
@@ -449,7 +449,7 @@ def ridge_bias(ridges: Ridges, step: Step, kept: Sample, lattice: Float2) -> Flo
     return out
 
 
-def _steepest(step: Step, box: Float2, lattice: Float2, mapped: Float1) -> Float2:
+def _steepest(step: Sieve, box: Float2, lattice: Float2, mapped: Float1) -> Float2:
     """Return the largest average slope over a tenth of the box the band allows, (p, q)."""
     p = lattice.shape[1]
     width = box[1] - box[0]

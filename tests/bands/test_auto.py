@@ -65,6 +65,32 @@ def test_the_product_that_breaks_a_sum_is_named(monkeypatch):
         chosen(world(lambda x: x[:, 0] + x[:, 1] * x[:, 2], 48, p=3, rows=30))
 
 
+@pytest.mark.parametrize("curve", [a_sum, lambda x: x[:, 0] * x[:, 1]])
+def test_two_inputs_with_rows_enough_get_a_tensor_product_whatever_their_form(curve):
+    choice = chosen(world(curve, 49, units=40, rows=15))
+    assert choice.fit.band.kind == "tensor"
+    assert choice.why.startswith("2 inputs, at least 480 rows")
+    assert ("a ridge shows (p = " in choice.why) == (choice.fit.roughness < 0.2)
+
+
+def test_three_inputs_get_a_sum_below_1920_rows_and_a_tensor_product_above():
+    below = chosen(world(lines, 50, p=3, units=40, rows=20))
+    above = chosen(world(lines, 51, p=3, units=80, rows=30))
+    assert (below.fit.band.kind, above.fit.band.kind) == ("additive", "tensor")
+    assert above.why.startswith("3 inputs, at least 1920 rows")
+
+
+def test_a_wave_that_passes_for_a_sum_is_covered():
+    def wave(x):
+        return 0.6 * np.cos(3 * x[:, 0]) * np.cos(3 * x[:, 1])
+
+    for r in range(3):
+        s = world(wave, [52, r], units=50, rows=30)
+        found = chosen(s).fit.band.at(s.x)
+        wrong = np.abs(found.centre[:, 0] - wave(s.x))
+        assert (wrong <= found.half[:, 0])[found.inside].all()
+
+
 def test_four_inputs_get_the_linear_band_and_hear_why():
     choice = chosen(world(lines, 43, p=4))
     assert choice.fit.band.kind == "linear"

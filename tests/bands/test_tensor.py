@@ -12,7 +12,7 @@ from pulse_pyro.bands.basis import fit_basis
 from pulse_pyro.bands.spline import uniform_knots
 from pulse_pyro.bands.tensor import (
     SEGMENTS,
-    Step,
+    Sieve,
     fewest_rows,
     find_hinges,
     ridge_test,
@@ -193,7 +193,7 @@ def test_ridges_are_not_seen_in_noise_more_often_than_the_test_says():
         b = spline_product(s.x, knots)
         inner = np.linalg.inv((b.T @ b).toarray())
         fit = fit_basis(b, s.y, s.unit, (inner,), BandMethod("tensor"), 0)
-        step = Step(knots, fit, b, np.ones(len(s.x), bool))
+        step = Sieve(knots, fit, b, np.ones(len(s.x), bool))
         box = np.array([[-1.0, -1.0], [1.0, 1.0]])
         rejected += ridge_test(step, s, box, np.random.default_rng(r)).p < 0.2
     assert rejected <= stats.binom.isf(1e-5, 40, 0.2)
