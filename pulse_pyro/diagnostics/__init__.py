@@ -15,7 +15,7 @@ CHECKS = {
     "skill": "pulse_pyro.diagnostics.scores:ask_skill",
     "trend": "pulse_pyro.diagnostics.trend:ask_trend",
     "interactions": "pulse_pyro.diagnostics.interactions:ask_interactions",
-    "time": "pulse_pyro.diagnostics.time:ask_time",
+    "time": "pulse_pyro.diagnostics.over_time:ask_time",
     "unit length": "pulse_pyro.diagnostics.unit_length:ask_unit_length",
     "coverage": "pulse_pyro.diagnostics.pit:ask_coverage",
     "pit": "pulse_pyro.diagnostics.pit:ask_pit",
