@@ -3,7 +3,8 @@
 Inputs are replaced by their ranks, z_i = sqrt(3) (2 v_i - 1), v_i in (0, 1), scaled to variance 1,
 so that no row and no unit rules a product. With r what the law leaves of W and b = z_i z_j less
 its mean, scaled to variance 1, E[r b] = 0 if the law's mean is right. Every pair i <= j is tested
-(i = j: a bend in one input), by a t test over clusters as in ``by_unit``, Bonferroni over pairs.
+(i = j: a bend in one input, b = z_i^2 less its regression on 1 and z_i), by a t test over clusters
+as in ``by_unit``, Bonferroni over pairs.
 """
 
 from __future__ import annotations
@@ -61,16 +62,20 @@ def clearest_pair(
     count, plain = np.bincount(code).astype(np.float64), np.bincount(code, r)
     centre = z.T @ z / rows
     spread = np.sqrt(np.maximum((z**2).T @ (z**2) / rows - centre**2, 0.0))
+    # a square is taken beside its own input: that of a flag then has nothing of its own
+    slope = (z**3).mean(0)
+    own = np.maximum(np.diag(spread) ** 2 - slope**2, 0.0)
+    np.fill_diagonal(spread, np.sqrt(own))
     best: tuple[float, int, int, UnitMean] | None = None
     pairs = 0
     for i in range(len(kept)):
         wide = np.flatnonzero((spread[i] > 1e-3) & (np.arange(len(kept)) >= i))
         if not len(wide):
             continue
-        total = (
-            sums @ ((r * z[:, i])[:, None] * z[:, wide]) - np.outer(plain, centre[i, wide])
-        ) / (spread[i, wide])
-        value, error, p, worth = _column_tests(total, count, extra)
+        moved = sums @ ((r * z[:, i])[:, None] * z[:, wide]) - np.outer(plain, centre[i, wide])
+        if wide[0] == i:
+            moved[:, 0] -= slope[i] * (sums @ (r * z[:, i]))
+        value, error, p, worth = _column_tests(moved / spread[i, wide], count, extra)
         pairs += len(wide)
         at = int(np.argmin(p))
         if best is None or p[at] < best[0]:

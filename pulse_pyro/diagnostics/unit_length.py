@@ -1,9 +1,10 @@
 """Do units that leave early differ from those that stay? Residuals against how long a unit stays.
 
 If leaving has nothing to do with what the law leaves of W, the residual r has mean 0 among rows of
-short and of long units alike, and at rows near a unit's end as elsewhere: with v the rank over rows
-of (i) how long the row's unit stays, (ii) how many steps it still has, in (0, 1), r sqrt(3)
-(2v - 1) has mean 0. t tests over clusters, Bonferroni over the two.
+short and of long units alike, and at rows near a unit's end as elsewhere: with z the rank over rows
+of (i) how long the row's unit stays, (ii) how many steps it still has, or (iii) 1 in the last row
+of a unit that leaves before the longest, each scaled to mean 0 and variance 1, r z has mean 0. t
+tests over clusters, Bonferroni over the three.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
 
 MARGINS = (0.05, 0.1)  # correlations that warn, that fail
-WHAT = ("how long its unit stays", "how many steps its unit still has")
+WHAT = ("how long its unit stays", "how many steps its unit still has", "being its unit's last")
 
 
 def ask_unit_length(case: HeldOut, j: int) -> list[Check]:
@@ -50,8 +51,8 @@ def unit_length_check(
     """
     scale = float(np.sqrt(np.nanmean(residual**2))) or 1.0
     tests = []
-    for along in (stay, left):
-        z = stats.rankdata(along) - 0.5
+    gone = ((left == 0) & (stay < stay.max())).astype(np.float64)
+    for z in (stats.rankdata(stay), stats.rankdata(left), gone):
         sd = z.std()
         z = (z - z.mean()) / sd if sd > 0 else np.zeros(len(z))
         least = 1 / np.sqrt(len(residual))
@@ -63,7 +64,7 @@ def unit_length_check(
     p = min(1.0, test.p * len(tests) * looks)
     word = verdict(p, abs(test.mean), MARGINS)
     text = (
-        f"Correlation of what is left of {name} in a row with {WHAT[worst]}, the clearer of two "
+        f"Correlation of what is left of {name} in a row with {WHAT[worst]}, the clearest of three "
         f"({test.units} units, p = {p:.2g}; it fails below 0.001 if the correlation is "
         f"{MARGINS[1]} or more)."
     )

@@ -1,11 +1,13 @@
 """Is the law too wide for some units and too narrow for others? Spreads of units of their own.
 
 With g = Phi^-1(PIT), standard normal if the law is right, each unit's judged rows are cut in two
-halves; V_1, V_2 are the variances of g about each half's own mean (so a unit's level does not
-count), less their mean over all. If units do not differ, the two halves of a unit go apart by
-chance alone and V_1 V_2 has mean 0; if they do, its mean is the variance of the units' own
-variances. A one-sided t test over clusters of V_1 V_2, weighted by rows. Halves rather than all
-pairs of rows, because spread that comes and goes with a short memory is no unit's own.
+halves; L_1, L_2 are the logs of the variances of g about each half's own mean (so a unit's level
+does not count), less what the log of a variance of n normal values misses, psi((n - 1) / 2) -
+log((n - 1) / 2), and less their mean over all. If units do not differ, the two halves of a unit go
+apart by chance alone and L_1 L_2 has mean 0; if they do, its mean is the variance of the logs of
+the units' own variances. A one-sided t test over clusters of L_1 L_2, weighted by rows. Halves
+rather than all pairs of rows, because spread that comes and goes with a short memory is no unit's
+own.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from pulse_pyro.diagnostics.form import told_by_form
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
 
-MARGINS = (0.15, 0.3)  # sd of the units' variances, as a share of the law's, that warn, that fail
+MARGINS = (0.15, 0.3)  # sd of the logs of the units' variances that warn, that fail
 ROWS = 6  # of a unit, at least: three in each half
+LEAST = 1e-4  # of the largest variance
 FURTHEST = 3.0  # normal score, so that one row does not make a unit
 
 
@@ -66,11 +69,13 @@ def unit_spread_check(name: str, pit: Float1, unit: Int, cluster: Int, looks: in
     variance = (square / np.maximum(n - 1.0, 1.0)).reshape(-1, 2)
     keep = rows >= ROWS
     weight = rows[keep].astype(np.float64)
-    usual = float((variance[keep].mean(1) * weight).sum() / weight.sum())
-    if not usual > 0:
+    if not variance[keep].max() > 0:
         why = f"Not judged: {name} does not vary within units."
         return Check(label, "info", float("nan"), MARGINS[1], why)
-    off = variance[keep] / usual - 1.0
+    free = np.maximum(n - 1.0, 1.0).reshape(-1, 2)[keep] / 2.0
+    floor = LEAST * variance[keep].max()  # a half in which W never moved has no log
+    logs = np.log(np.maximum(variance[keep], floor)) - special.digamma(free) + np.log(free)
+    off = logs - (logs.mean(1) * weight).sum() / weight.sum()
     # every row of a unit carries its unit's product, so that long units count by their rows
     product = np.zeros(len(rows))
     product[keep] = off[:, 0] * off[:, 1]
@@ -81,8 +86,8 @@ def unit_spread_check(name: str, pit: Float1, unit: Int, cluster: Int, looks: in
     p = min(1.0, (1.0 - test.p_below) * looks)
     word = verdict(p, value, MARGINS)
     text = (
-        f"How far units differ in the variance of {name} about the law, as a share of it "
-        f"({test.units} units, p = {p:.2g}; it fails below 0.001 if the share is {MARGINS[1]} or "
+        f"How far units differ in the variance of {name} about the law: sd of its log over units "
+        f"({test.units} units, p = {p:.2g}; it fails below 0.001 if the sd is {MARGINS[1]} or "
         "more)."
     )
     if word != "pass":
