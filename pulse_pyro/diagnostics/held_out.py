@@ -83,8 +83,8 @@ def diagnose(
     Eleven checks of each W are tests of a right law, of nominal size 1 in 100 (warn) and 1 in 1,000
     (fail) over all W together: trend, interactions, time, unit length, coverage, PIT, spread, unit
     spread, replicates, serial, dependence. So the worst of them warns of a right law up to 11 times
-    in 100 and fails it 11 times in 1,000; as most are cautious, about 3 and 0.3 times in 100 in
-    simulations (``tests/studies/test_false_alarms.py``). All are "info" with fewer than 8 clusters,
+    in 100 and fails it 11 times in 1,000; as most are cautious, it was 0 to 4 and 0 to 1 of 100
+    archives in simulations (``tests/studies/test_false_alarms.py``). All are "info" with fewer than 8 clusters,
     all but serial and dependence also with sizes so unequal that they are worth fewer; these two,
     whose sums have mean 0 each, are only cautious then. The others have no size:
     skill and scores speak of every law, right or not, where S tells little about W; r_hat,

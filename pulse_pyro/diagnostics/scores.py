@@ -98,12 +98,12 @@ def baselines(
     archive: History | None,
     seed: int,
     size: int,
-    levels: Sequence[Float1 | None],
+    levels: Sequence[Float1 | None] = (),
 ) -> dict[str, RowScores]:
     """Return the scores of both baselines at the judged rows; empty if none can be fitted.
 
     row : (n,) numbers of the rows of held_out, rising. archive : see above. seed, size : draws.
-    levels : for each W the values it takes, None where it is not discrete.
+    levels : for each W the values it takes, None where it is not discrete; none is, by default.
     """
     unit, w = held_out.unit_of[row], held_out.w[row]
     flat, line = (RowScores(np.full(len(row), np.nan), np.full(w.shape, np.nan)) for _ in range(2))
