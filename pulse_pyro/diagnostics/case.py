@@ -13,7 +13,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import Place, estimated
-from pulse_pyro.diagnostics.form import levels_of
+from pulse_pyro.diagnostics.levels import levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.remembering import inputs_seen, memory_of

@@ -13,34 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pulse_pyro._core.arrays import Float1, Float2
-from pulse_pyro.base import Check, Column
+from pulse_pyro.base import Check
+from pulse_pyro.diagnostics.levels import VALUES, has_ties
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
-
-VALUES = 10  # distinct values of W, up to which it is discrete whatever it was declared
-REPEATED = 5.0  # times, on average, that a value must come for this to be no accident
-
-
-def levels_of(w: Float1, column: Column) -> Float1 | None:
-    """Return the values a discrete W takes, rising; None if it is not discrete, or constant.
-
-    w : (n,). Discrete: declared binary or ordinal, or of 10 distinct values at most, each of which
-    comes 5 times on average. Counts of more values are judged like numbers.
-    """
-    levels = np.unique(w[np.isfinite(w)])
-    if len(levels) < 2:
-        return None
-    declared = column.kind in ("binary", "ordinal")
-    return levels if declared or _few(len(levels), len(w)) else None
-
-
-def has_ties(draws: Float2) -> bool:
-    """Tell whether a law gives values that come again: draws (size, n) of one W."""
-    return bool((draws[0] == draws[1]).any())
 
 
 def why_no_form(case: HeldOut, j: int) -> str | None:
@@ -74,7 +51,3 @@ def ask_form(case: HeldOut, j: int) -> list[Check]:
         "with a Bernoulli, ordered or count likelihood) where more than the mean is needed."
     )
     return [Check(f"form {name}", "warn", float(len(levels)), float(VALUES), text)]
-
-
-def _few(levels: int, rows: int) -> bool:
-    return levels <= VALUES and rows >= REPEATED * levels

@@ -84,9 +84,9 @@ def diagnose(
     (fail) over all W together: trend, interactions, time, unit length, coverage, PIT, spread, unit
     spread, replicates, serial, dependence. So the worst of them warns of a right law up to 11 times
     in 100 and fails it 11 times in 1,000; as most are cautious, it was 0 to 4 and 0 to 1 of 100
-    archives in simulations (``tests/studies/test_false_alarms.py``). All are "info" with fewer than 8 clusters,
-    all but serial and dependence also with sizes so unequal that they are worth fewer; these two,
-    whose sums have mean 0 each, are only cautious then. The others have no size:
+    archives in simulations (``tests/studies/test_false_alarms.py``). All are "info" with fewer than
+    8 clusters, all but serial and dependence also with sizes so unequal that they are worth fewer;
+    these two, whose sums have mean 0 each, are only cautious then. The others have no size:
     skill and scores speak of every law, right or not, where S tells little about W; r_hat,
     effective draws, divergences, loss and Pareto shape are held against limits. A law may pass and
     still be wrong in places the held-out units do not visit (see ``Domain``), or have seen part of

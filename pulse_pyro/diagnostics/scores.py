@@ -14,7 +14,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FAIL, WARN, Check, FittedLaw, Verdict
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import estimated, unit_mean
-from pulse_pyro.diagnostics.form import has_ties, levels_of
+from pulse_pyro.diagnostics.levels import has_ties, levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags

@@ -7,7 +7,7 @@ from scipy import special
 
 import pulse_pyro as pp
 from pulse_pyro.base import Column
-from pulse_pyro.diagnostics.form import levels_of
+from pulse_pyro.diagnostics.levels import levels_of
 from pulse_pyro.diagnostics.scores import level_crps, share_crps
 from tests.helpers import binomial_floor
 
