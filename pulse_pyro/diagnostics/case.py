@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float2, Float3, Int
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import Place, estimated
+from pulse_pyro.diagnostics.levels import levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.remembering import inputs_seen, memory_of
@@ -27,7 +28,8 @@ class Predictions(NamedTuple):
     """Rows that were judged, and what the law says about them.
 
     row : (n,) their numbers in the archive, rising. w, mean, pit : (n, w_dim). draws : (size, n,
-    w_dim); draw m of all rows shares one posterior draw. place : unit and step of the rows.
+    w_dim); draw m of all rows shares one posterior draw. place : unit and step of the rows. cluster
+    : (n,) independent pieces they belong to, the units unless others were declared.
     """
 
     row: Int
@@ -36,6 +38,7 @@ class Predictions(NamedTuple):
     pit: Float2
     draws: Float3
     place: Place
+    cluster: Int
 
     @property
     def unit(self) -> Int:
@@ -49,7 +52,8 @@ def predictions(
     """Predict the rows of ``held_out`` where (rows,) is True and W is known.
 
     PIT: u = (draws below w + V (draws equal to w + 1)) / (size + 1), V uniform. If w and the draws
-    come from one law, u is exactly uniform, whatever the size, and for counts too.
+    come from one law, u is exactly uniform, whatever the size; for W of few values too, where it is
+    the randomised PIT, between F(w-) and F(w), with F the law's draws.
     """
     usable = where & np.isfinite(held_out.w).all(-1)
     # whole units, as many as memory allows
@@ -63,7 +67,15 @@ def predictions(
         row, mean, draws = row[answered], mean[answered], draws[:, answered]
     w = held_out.w[row]
     place = Place(held_out.unit_of[row], held_out.step[row])
-    return Predictions(row, w, mean, _ranks(draws, w, rng), draws, place)
+    return Predictions(
+        row=row,
+        w=w,
+        mean=mean,
+        pit=_ranks(draws, w, rng),
+        draws=draws,
+        place=place,
+        cluster=held_out.cluster[row],
+    )
 
 
 def _ranks(draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
@@ -105,6 +117,29 @@ class HeldOut:
     def names(self) -> tuple[str, ...]:
         """Names of the columns of W."""
         return self.history.w_names
+
+    @property
+    def x_names(self) -> tuple[str, ...]:
+        """Names of the law's p inputs."""
+        return tuple(
+            f"{s}.{part}" for part in self.fitted.summary.names for s in self.history.s_names
+        )
+
+    @cached_property
+    def levels(self) -> tuple[Float1 | None, ...]:
+        """For each W the values it takes, rising, where it is discrete; else None."""
+        columns = self.history.schema.w_columns
+        return tuple(
+            levels_of(w, column) for w, column in zip(self.judged.w.T, columns, strict=True)
+        )
+
+    @cached_property
+    def memory_extra(self) -> float:
+        """What t^2 of what a filter leaves is divided by, its memory being estimated; else 1."""
+        if self.memory is None:
+            return 1.0
+        units = len(np.unique(self.judged.unit))
+        return 1.0 + max(units / self.memory.units, len(self.judged.row) / self.memory.rows)
 
     @cached_property
     def extra(self) -> float:

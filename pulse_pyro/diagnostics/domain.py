@@ -10,6 +10,11 @@ own length. With n units and B streams, (mean over streams - mean over units) / 
 sqrt(1/n + 1/B)), with sd averaged over lengths where they differ (:func:`shift`), is compared
 with Student's t, n - 1 degrees of freedom: rows of a unit may depend on each other in any way.
 Spread and joint are judged upwards alone: a narrower stream is inside.
+
+Inputs that run by the clock, and constants, have no level or spread to shift: they are judged by
+whether their values are among the archive's (``clocks``), and take no part in the joint distance. A
+context is supported, beside its distance, if an archived one is near: not further, in d, than
+contexts of one half of the units are from the other half's, 99.5 % of them.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
+from scipy.spatial import cKDTree
 
 from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, whole
 from pulse_pyro._core.errors import DataError
@@ -28,6 +34,7 @@ from pulse_pyro.base import Check, Checks, Summary, Verdict, picture
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import as_summary
 from pulse_pyro.diagnostics.by_unit import FEWEST, verdict
+from pulse_pyro.diagnostics.clocks import clock_groups, seen_values
 from pulse_pyro.diagnostics.result import Diagnostics
 
 if TYPE_CHECKING:
@@ -154,6 +161,9 @@ def share_of(outside: Bool, x: Float3) -> float:
 RANGE = 0.99  # of the archive's rows lie inside, input by input, and jointly
 MARGINS = (0.1, 0.25)  # shifts, in row sds (level) or log sds (spread), that warn, that fail
 MOSTLY = 0.5  # share of rows outside that is told whatever the test says
+UNKNOWN = (0.0, 0.1)  # shares of rows with values of a clock or constant never seen: warn, fail
+NEIGHBOURS = 4000  # archived contexts kept to look for near ones
+SUPPORT = 0.995  # of one half's contexts have one of the other half's as near
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +176,8 @@ class Domain:
     offsets : (units + 1,) unit i has the rows offsets[i] to offsets[i + 1] - 1; units without a
         complete row are left out.
     names : p inputs. summary : what is taken from the past of online streams.
+    clocks : groups of inputs that run by the clock, by number; see ``clocks``.
+    steps : steps of the longest unit; 0 where not known.
 
     Make one with :meth:`of`, from the units a law was judged or calibrated on, and ``check`` online
     streams against it. Nothing is padded to the longest unit.
@@ -181,6 +193,8 @@ class Domain:
     offsets: Int
     names: tuple[str, ...]
     summary: Summary
+    clocks: tuple[tuple[int, ...], ...] = ()
+    steps: int = 0
 
     @classmethod
     def of(cls, history: History, summary: int | Summary) -> Domain:
@@ -188,7 +202,15 @@ class Domain:
         past = as_summary(summary, "Domain.of")
         rows = history.rows(past, holes="w")  # refuses, with a sentence, if no row is complete
         starts = np.flatnonzero(np.diff(rows.unit, prepend=-1))
-        return cls(rows.x, np.append(starts, len(rows.x)), rows.x_names, past)
+        clocks = clock_groups(history.schema, len(past.names), rows.x, rows.unit, rows.time)
+        return cls(
+            x=rows.x,
+            offsets=np.append(starts, len(rows.x)),
+            names=rows.x_names,
+            summary=past,
+            clocks=clocks,
+            steps=int(history.step.max()) + 1,
+        )
 
     def check(self, s: ArrayLike, *, looks: int = 1) -> Diagnostics:
         """Judge online contexts: one check for each input, then all jointly.
@@ -208,7 +230,9 @@ class Domain:
         also warns where most rows lie outside: a fact, not a test, which units that hardly vary
         within themselves meet 2 times in n + 1 without any shift. Relies on levels and log spreads
         of units being about normal: where those are Student-t (3 df) with 30 units or fewer, the
-        joint check warns up to 3 times in 100. Not seen: shifts of neither, and of W given S.
+        joint check warns up to 3 times in 100. Clocks and constants warn where a value is new, and
+        fail where a tenth of the rows has such values. Where streams last longer than the archive's
+        longest unit, that is told. Not seen: shifts of neither, and of W given S.
         """
         whole(looks, "Domain.check: looks", 1)
         x = self._online(s)
@@ -223,7 +247,11 @@ class Domain:
         units = self._first_rows(self._g, longest)
         outside = (x < self.low) | (x > self.high)
         checks = []
+        fixed = self._fixed(x)
         for j, name in enumerate(self.names):
+            if j in fixed:
+                checks.append(self._value_check(name, share_of(~fixed[j], x), len(x)))
+                continue
             unit, g = units[..., j], cut.x[..., j]
             middle = shift(levels_at(unit, cut.lengths), cut.mean(level(g)), self._row_sd[j])
             wide = log_of(levels_at(unit**2, cut.lengths))
@@ -234,18 +262,28 @@ class Domain:
         streams_far = cut.mean(log_of(level(self._distance(cut.x, self._whiten))))
         units_far = log_of(levels_at(self._first_rows(self._far, longest), cut.lengths))
         joint = shift(units_far, streams_far, 0.0)
-        share = share_of(self._distance(self._standard(x), self._whiten) > self._limit, x)
+        share = share_of(~self._supported(x), x)
+        checks += self._late(x)
         checks.append(self._check("jointly", share, joint.size, joint.p * looks, len(x)))
         return Diagnostics(Checks(checks))
 
     def inside_at(self, s: ArrayLike) -> Bool:
         """Tell which contexts, (stream, time), lie in the archive's 99 % range, jointly and each.
 
-        Rows that are not complete count as outside.
+        That is: each input in its range, clocks and constants at values the archive has, jointly no
+        further from its centre than 99 % of its rows, with an archived context near, and no later
+        in the stream, whose first row is step 0, than its longest unit lasts. Rows that are not
+        complete count as outside.
         """
         x = self._online(s)
-        each = ((x >= self.low) & (x <= self.high)).all(-1)
-        return np.asarray(each & (self._distance(self._standard(x), self._whiten) <= self._limit))
+        fixed = self._fixed(x)
+        inside = self._supported(x)
+        for j in range(len(self.names)):
+            within = (x[..., j] >= self.low[j]) & (x[..., j] <= self.high[j])
+            inside &= fixed.get(j, within)
+        if self.steps:
+            inside[:, self.steps :] = False
+        return inside
 
     @cached_property
     def low(self) -> Float1:
@@ -301,7 +339,8 @@ class Domain:
         return np.stack([median, np.where(scale > 1e-10 * np.abs(median), scale, 1.0)])
 
     def _standard(self, x: Float) -> Float:
-        return np.asarray(np.arcsinh((x - self._scale[0]) / self._scale[1]))
+        # clocks are 0 everywhere: constants, which no distance sees
+        return np.asarray(np.arcsinh((x - self._scale[0]) / self._scale[1]) * self._free)
 
     @cached_property
     def _g(self) -> Float2:
@@ -344,6 +383,49 @@ class Domain:
     def _limit(self) -> float:
         return float(np.quantile(self._far, RANGE))
 
+    @cached_property
+    def _free(self) -> Float1:
+        """(p,) 1 for inputs that may shift, 0 for those that run by the clock."""
+        out = np.ones(len(self.names))
+        out[[j for group in self.clocks for j in group]] = 0.0
+        return out
+
+    def _fixed(self, x: Float3) -> dict[int, Bool]:
+        """Return for each clock and constant, by number, where (stream, time) it is known."""
+        constant = np.flatnonzero((self._row_sd <= 1e-9) & (self._free > 0))
+        out: dict[int, Bool] = {}
+        for group in (*self.clocks, *((int(j),) for j in constant)):
+            columns = x[..., list(group)]
+            known = seen_values(self.x[:, list(group)], columns.reshape(-1, len(group)))
+            out |= dict.fromkeys(group, known.reshape(x.shape[:-1]))
+        return out
+
+    @cached_property
+    def _neighbours(self) -> tuple[cKDTree | None, float]:
+        """Contexts of every other unit, and how far those of the others are from them."""
+        whose = np.repeat(np.arange(self._units), np.diff(self.offsets)) % 2
+        if self._units < FEWEST:
+            return None, np.inf
+        sides = []
+        for side in (0, 1):
+            rows = np.flatnonzero(whose == side)
+            rows = rows[:: -(-len(rows) // NEIGHBOURS)]
+            sides.append((self._g[rows] - self._mean) @ self._whiten)
+        tree = cKDTree(sides[0])
+        return tree, float(np.quantile(tree.query(sides[1])[0], SUPPORT))
+
+    def _supported(self, x: Float3) -> Bool:
+        """Tell which contexts (stream, time) are not far from the centre and have a near one.
+
+        Rows that are not complete are not supported.
+        """
+        g = self._standard(x)
+        out = np.asarray(self._distance(g, self._whiten) <= self._limit)
+        tree, furthest = self._neighbours
+        if tree is not None and out.any():
+            out[out] = tree.query((g[out] - self._mean) @ self._whiten)[0] <= furthest + 1e-12
+        return out
+
     def _distance(self, g: Float, whiten: Float2) -> Float:
         return np.asarray((((g - self._mean) @ whiten) ** 2).sum(-1))
 
@@ -359,6 +441,31 @@ class Domain:
         x = np.array(self.summary(series))
         x[~np.isfinite(x).all(-1)] = np.nan
         return x
+
+    def _late(self, x: Float3) -> list[Check]:
+        """Say how many rows come later than the archive's longest unit lasts; nothing if none."""
+        here = np.isfinite(x[..., 0])
+        late = float(here[:, self.steps :].sum() / here.sum()) if self.steps else 0.0
+        if not late:
+            return []
+        text = (
+            f"Share of online rows later than the archive's longest unit lasts ({self.steps} "
+            "steps): what a law says of them is extrapolated in time, and they count as outside."
+        )
+        return [Check("domain time", "info", late, 0.0, text)]
+
+    def _value_check(self, name: str, share: float, streams: int) -> Check:
+        """Judge a clock or constant by the share of rows whose value the archive does not have."""
+        word: Verdict = "pass"
+        if share > UNKNOWN[0]:
+            word = "fail" if share >= UNKNOWN[1] else "warn"
+        text = (
+            f"Share of online rows of {streams} stream(s) with a value the archive does not have; "
+            "it runs by the clock, or is constant there, so nothing else is asked."
+        )
+        if word != "pass":
+            text += " Collect such times in the archive, or keep to those it has."
+        return Check(f"domain {name}", word, share, UNKNOWN[1], text)
 
     def _check(self, name: str, share: float, size: float, p: float, streams: int) -> Check:
         p = min(1.0, p)

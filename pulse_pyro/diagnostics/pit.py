@@ -9,6 +9,7 @@ import numpy as np
 from pulse_pyro._core.arrays import Float1, Int
 from pulse_pyro.base import Check, verdict
 from pulse_pyro.diagnostics.by_unit import few, unit_mean
+from pulse_pyro.diagnostics.form import told_by_form
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
@@ -28,7 +29,10 @@ COMPONENTS = (
 
 def ask_coverage(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the law's intervals hold W as often as they say."""
-    return [coverage_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
+    name, looks = case.names[j], len(case.names)
+    judged = case.judged
+    check = coverage_check(name, judged.pit[:, j], judged.cluster, case.extra, looks)
+    return told_by_form(case, j, [check])
 
 
 def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
@@ -36,20 +40,26 @@ def ask_inputs_unseen(case: HeldOut, j: int) -> list[Check]:
     if case.gaps is None:
         return []
     gaps, extra = case.gaps
-    return [coverage_check(case.names[j] + UNSEEN, gaps.pit[:, j], gaps.unit, extra)]
+    name, looks = case.names[j] + UNSEEN, len(case.names)
+    check = coverage_check(name, gaps.pit[:, j], gaps.cluster, extra, looks)
+    return told_by_form(case, j, [check])
 
 
 def ask_pit(case: HeldOut, j: int) -> list[Check]:
     """Ask whether W falls evenly among the law's draws."""
-    return [pit_check(case.names[j], case.judged.pit[:, j], case.judged.unit, case.extra)]
+    name, looks = case.names[j], len(case.names)
+    judged = case.judged
+    check = pit_check(name, judged.pit[:, j], judged.cluster, case.extra, looks)
+    return told_by_form(case, j, [check])
 
 
-def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
+def coverage_check(name: str, pit: Float1, unit: Int, extra: float, looks: int = 1) -> Check:
     """Compare coverage of central intervals with 50, 80, 90 and 95 %.
 
-    pit, unit (n,), pit NaN where not judged. A t test over units for each level, Bonferroni over
-    levels: warns a right law 1 time in 100 at most, fails it 1 time in 1,000. Fewer than 8 units,
-    or lengths that make them worth fewer, are not judged.
+    pit, unit (n,), pit NaN where not judged; looks : columns of W that are asked the same. A t test
+    over units for each level, Bonferroni over levels and looks: warns a right law 1 time in 100 at
+    most, fails it 1 time in 1,000. Fewer than 8 units, or lengths that make them worth fewer, are
+    not judged.
     """
     alone = _row_error(pit, unit)
     coverage, least_p, apart = {}, 1.0, 0.0
@@ -63,7 +73,7 @@ def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
     value = coverage[MAIN]
     if (why := few(test)) is not None:
         return Check(f"coverage {name}", "info", value, MAIN, why)
-    p = min(1.0, least_p * len(LEVELS))
+    p = min(1.0, least_p * len(LEVELS) * looks)
     word = verdict(p, abs(apart), COVERAGE)
     shown = ", ".join(f"{100 * level:.3g} %: {coverage[level]:.3f}" for level in LEVELS)
     text = f"Share of held-out {name} inside its 90 % predictive interval. All levels: {shown} "
@@ -74,7 +84,7 @@ def coverage_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
     return Check(f"coverage {name}", word, value, MAIN, text)
 
 
-def pit_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
+def pit_check(name: str, pit: Float1, unit: Int, extra: float, looks: int = 1) -> Check:
     """Test that the PIT is uniform, by its first four Legendre components.
 
     With u uniform, sqrt(2k + 1) P_k(2u - 1) have mean 0 and variance 1: k = 1 sees bias, 2 spread,
@@ -90,7 +100,7 @@ def pit_check(name: str, pit: Float1, unit: Int, extra: float) -> Check:
     size = float(np.sqrt(sum(test.mean**2 for test in tests)))
     if (why := few(tests[0])) is not None:
         return Check(f"pit {name}", "info", size, SHAPE[1], why)
-    p = min(1.0, min(test.p for test in tests) * len(tests))
+    p = min(1.0, min(test.p for test in tests) * len(tests) * looks)
     word = verdict(p, size, SHAPE)
     text = (
         f"Distance of held-out {name}'s PIT from uniform ({tests[0].units} units, p = {p:.2g}; it "

@@ -18,6 +18,7 @@ import numpy as np
 from pulse_pyro._core.arrays import Float, Float1, Float2, Int
 from pulse_pyro.base import Check, verdict, worst_verdict
 from pulse_pyro.diagnostics.by_unit import Place, UnitMean, few, unit_mean
+from pulse_pyro.diagnostics.form import told_by_form
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
@@ -45,27 +46,39 @@ def ask_replicates(case: HeldOut, j: int) -> list[Check]:
     """Ask whether archives drawn from the law look like the held-out one."""
     judged = case.judged
     w, draws = judged.w[:, j], judged.draws[..., j]
-    return [replicate_check(case.names[j], w, draws, judged.place, case.extra)]
+    name, looks = case.names[j], len(case.names)
+    check = replicate_check(name, w, draws, judged.place, case.extra, judged.cluster, looks)
+    return told_by_form(case, j, [check])
 
 
-def replicate_check(name: str, w: Float1, draws: Float2, place: Place, extra: float) -> Check:
+def replicate_check(
+    name: str,
+    w: Float1,
+    draws: Float2,
+    place: Place,
+    extra: float,
+    cluster: Int | None = None,
+    looks: int = 1,
+) -> Check:
     """Compare a few statistics of held-out W with those of replicates given the same S.
 
-    w : (n,); draws : (size, n) at the same rows; place : where they stand. Mean square, mean cube,
-    share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows and, where 0
-    is an atom of the law or of W, share of zeros; t tests over units, Bonferroni over statistics.
-    Where W is rounded (all values are multiples of one step), so are replicates. The
+    w : (n,); draws : (size, n) at the same rows; place : where they stand; cluster : (n,)
+    independent pieces, by default the units; looks : columns of W asked the same. Mean square, mean
+    cube, share of extremes (beyond the replicates' 1 and 99 %), product of neighbouring rows and,
+    where 0 is an atom of the law or of W, share of zeros; t tests over units, Bonferroni over
+    statistics. Where W is rounded (all values are multiples of one step), so are replicates. The
     product sees memory that S does not explain, for which the check only warns: the verdict on it
     is that of ``serial``. Not seen: whatever these five do not show.
     """
-    units = len(np.unique(place.unit))
-    statistics = list(_statistics(w, draws, place, extra))
+    cluster = place.unit if cluster is None else cluster
+    units = len(np.unique(cluster))
+    statistics = list(_statistics(w, draws, place, cluster, extra))
     worst = min(statistics, key=lambda statistic: (statistic.test.p, -statistic.size))
     if (why := few(statistics[0].test)) is not None:
         return Check(f"replicates {name}", "info", worst.size, MARGINS[1], why)
-    p = min(1.0, worst.test.p * len(statistics))
+    p = min(1.0, worst.test.p * len(statistics) * looks)
     words = {
-        statistic.name: verdict(statistic.test.p * len(statistics), statistic.size, MARGINS)
+        statistic.name: verdict(statistic.test.p * len(statistics) * looks, statistic.size, MARGINS)
         for statistic in statistics
     }
     if words.get(MEMORY) == "fail":
@@ -83,7 +96,9 @@ def replicate_check(name: str, w: Float1, draws: Float2, place: Place, extra: fl
     return Check(f"replicates {name}", word, worst.size, MARGINS[1], text)
 
 
-def _statistics(w: Float1, draws: Float2, place: Place, extra: float) -> Iterator[Statistic]:
+def _statistics(
+    w: Float1, draws: Float2, place: Place, cluster: Int, extra: float
+) -> Iterator[Statistic]:
     rows, draws = _rounded_alike(w, draws)
     centre, scale = float(draws.mean()), float(draws.std()) or 1.0
     low, high = np.quantile(draws, [TAIL, 1 - TAIL])
@@ -95,12 +110,12 @@ def _statistics(w: Float1, draws: Float2, place: Place, extra: float) -> Iterato
     if (draws == 0).any() or _atom(rows):
         plain[TIES] = lambda v: (v == 0).astype(np.float64)
     for name, of in plain.items():
-        yield _one(name, of(rows), of(draws), place.unit, extra)
+        yield _one(name, of(rows), of(draws), cluster, extra)
     now, before = place.pairs(1)
     if len(now):
         z, drawn = (rows - centre) / scale, (draws - centre) / scale
         both = drawn[:, now] * drawn[:, before]
-        yield _one(MEMORY, z[now] * z[before], both, place.unit[now], extra)
+        yield _one(MEMORY, z[now] * z[before], both, cluster[now], extra)
 
 
 def _one(name: str, observed: Float1, drawn: Float2, unit: Int, extra: float) -> Statistic:

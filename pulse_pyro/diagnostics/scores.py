@@ -14,12 +14,44 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import FAIL, WARN, Check, FittedLaw, Verdict
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import estimated, unit_mean
+from pulse_pyro.diagnostics.levels import has_ties, levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut, Predictions
+
+# W of few values: Brier's score and the ranked probability score (RPS), which are the CRPS of laws
+# on these values. Of two values a < b it is (b - a) (1{w = b} - P(b))^2, P(b) from the law's MEAN,
+# so that a law with a density is judged by what it may be used for; of more, draws are moved to the
+# nearest value first. Climatology is then the shares of the values in the archive.
+
+
+def level_crps(levels: Float1, w: Float1, mean: Float1, draws: Float2 | None = None) -> Float1:
+    """Return the score (n,) of a law on a few values: Brier's for two of them, the RPS for more.
+
+    levels : (k,) rising. w, mean : (n,); of two values the mean decides. draws : (size, n).
+    """
+    gap = np.diff(levels)
+    if len(gap) == 1:
+        chance = np.clip((mean - levels[0]) / gap[0], 0.0, 1.0)
+        out: Float1 = gap[0] * ((w - levels[0]) / gap[0] - chance) ** 2
+        return out
+    assert draws is not None
+    if not has_ties(draws):
+        middle = (levels[1:] + levels[:-1]) / 2
+        draws = levels[np.searchsorted(middle, draws)]
+    return draws_crps(draws[..., None], w[:, None])[:, 0]
+
+
+def share_crps(levels: Float1, w: Float1, train: Float1) -> Float1:
+    """Return the score (n,) of one law for all rows: the shares of values in ``train``."""
+    known = train[np.isfinite(train)]
+    below = (known[:, None] <= levels[:-1] + 1e-9).mean(0)
+    out: Float1 = (((w[:, None] <= levels[:-1] + 1e-9) - below) ** 2 * np.diff(levels)).sum(1)
+    return out
+
 
 # What a law has to beat: climatology, and a straight line on its own inputs.
 #
@@ -66,10 +98,12 @@ def baselines(
     archive: History | None,
     seed: int,
     size: int,
+    levels: Sequence[Float1 | None] = (),
 ) -> dict[str, RowScores]:
     """Return the scores of both baselines at the judged rows; empty if none can be fitted.
 
     row : (n,) numbers of the rows of held_out, rising. archive : see above. seed, size : draws.
+    levels : for each W the values it takes, None where it is not discrete; none is, by default.
     """
     unit, w = held_out.unit_of[row], held_out.w[row]
     flat, line = (RowScores(np.full(len(row), np.nan), np.full(w.shape, np.nan)) for _ in range(2))
@@ -85,6 +119,11 @@ def baselines(
         draws = given.draws(size, rng=stream(seed, "baseline", at[0]))
         flat.log[at], flat.crps[at] = normal_scores(w[at], *_marginal(fitted, train))
         line.log[at], line.crps[at] = given.joint_log_density(w[at]), draws_crps(draws, w[at])
+        mean = given.mean()
+        for j, values in enumerate(levels):
+            if values is not None:
+                flat.crps[at, j] = share_crps(values, w[at, j], train.w[:, j])
+                line.crps[at, j] = level_crps(values, w[at, j], mean[:, j], draws[..., j])
     return {"climatology": flat, "linear": line}
 
 
@@ -118,7 +157,16 @@ MARGIN = 0.01  # nats a row, or share of the baseline's CRPS: less is not worth 
 
 def ask_log_score(case: HeldOut) -> list[Check]:
     """Ask whether the law's density says more about W than no law at all."""
-    return [check for check in score_checks(case.comparisons) if check.name == "log score"]
+    found = [c for c in score_checks(case.comparisons) if c.name == "log score"]
+    discrete = any(levels is not None for levels in case.levels)
+    if not found and (discrete or not has_density(case.judged.draws)):
+        text = (
+            "Not compared: a probability of a value and a density are not on one scale, and a "
+            "density at a few points can be as large as one likes. See crps, which is Brier's score"
+            " for W of two values and the ranked probability score for more."
+        )
+        return [Check("log score", "info", float("nan"), 0.0, text)]
+    return found
 
 
 def ask_crps(case: HeldOut, j: int) -> list[Check]:
@@ -128,18 +176,29 @@ def ask_crps(case: HeldOut, j: int) -> list[Check]:
 
 
 def compared(
-    fitted: FittedLaw, held_out: History, archive: History | None, judged: Predictions, seed: int
+    fitted: FittedLaw,
+    held_out: History,
+    archive: History | None,
+    judged: Predictions,
+    seed: int,
 ) -> tuple[ScoreComparison, ...]:
     """Return what the law gains over climatology and a line, in every score."""
     own = RowScores(np.full(len(judged.row), np.nan), draws_crps(judged.draws, judged.w))
-    if has_density(judged.draws):
+    columns = zip(judged.w.T, held_out.schema.w_columns, strict=True)
+    levels = [levels_of(w, column) for w, column in columns]
+    for j, values in enumerate(levels):
+        if values is not None:
+            w, mean = judged.w[:, j], judged.mean[:, j]
+            own.crps[:, j] = level_crps(values, w, mean, judged.draws[..., j])
+    # a density is not compared where W has a few values: a point can be given any density
+    if has_density(judged.draws) and all(values is None for values in levels):
         log = fitted(held_out, judged.row).joint_log_density(judged.w)
         if log is not None:
             own.log[:] = log
     size = len(judged.draws)
-    others = baselines(fitted, held_out, judged.row, archive, seed, size)
+    others = baselines(fitted, held_out, judged.row, archive, seed, size, levels)
     extra = estimated(fitted, judged.unit)
-    return tuple(comparisons(own, others, judged.unit, held_out.w_names, extra))
+    return tuple(comparisons(own, others, judged.cluster, held_out.w_names, extra))
 
 
 def comparisons(
@@ -218,7 +277,7 @@ LITTLE = 0.05
 def ask_skill(case: HeldOut, j: int) -> list[Check]:
     """Ask how much of W the law explains."""
     w, mean = case.judged.w[:, j], case.judged.mean[:, j]
-    return [skill_check(case.names[j], w, mean, case.judged.unit, case.extra)]
+    return [skill_check(case.names[j], w, mean, case.judged.cluster, case.extra)]
 
 
 def skill_check(name: str, w: Float1, mean: Float1, unit: Int, extra: float) -> Check:

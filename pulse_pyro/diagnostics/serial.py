@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from pulse_pyro._core.arrays import Array, Float1, Float2, whole
+from pulse_pyro._core.arrays import Array, Float1, Float2, Int, whole
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.diagnostics.by_unit import Place
@@ -93,34 +93,44 @@ def serial_dependence(residual: ArrayLike, x: ArrayLike, lags: int = 3) -> Seria
 
 
 def serial_rows(
-    residual: Float1, x: Float2, place: Place, lags: int = 3, extra: float = 1.0
+    residual: Float1,
+    x: Float2,
+    place: Place,
+    lags: int = 3,
+    extra: float = 1.0,
+    cluster: Int | None = None,
 ) -> SerialTest:
     """Test the residuals (n,) of rows of an archive; see :func:`serial_dependence`.
 
     x : (n, p) inputs of the law; rows with an unseen input, or NaN residual, are left out. place :
-    where the rows stand, in order of unit and step. extra : t^2 is divided by it.
+    where the rows stand, in order of unit and step. extra : t^2 is divided by it. cluster : (n,)
+    independent pieces, where they are not the units.
     """
     used = np.isfinite(residual) & np.isfinite(x).all(-1)
     y, kept = residual[used], Place(place.unit[used], place.step[used])
     units = len(np.unique(kept.unit))
     if units < 2:
         return _not_judged(units)
-    q = _basis(x[used])
+    q = controls(x[used])
     e = y - q @ (q.T @ y)
     if not np.abs(e).max() > 1e-9 * np.abs(y).max():
         return _not_judged(units)  # nothing is left to depend on anything
-    return _test(e, q, kept, lags, extra)
+    piece = kept.unit if cluster is None else cluster[used]
+    return _test(e, q, kept, piece, lags, extra)
 
 
 def ask_serial(case: HeldOut, j: int) -> list[Check]:
     """Ask whether earlier W tell more than the law's inputs, and its memory if it has one, do."""
     judged, memory = case.judged, case.memory
-    kind, extra = "", 1.0
-    if memory is not None:
-        units = len(np.unique(judged.unit))
-        kind, extra = memory.kind, 1.0 + max(units / memory.units, len(judged.row) / memory.rows)
-    test = serial_rows(case.left[:, j], case.x[judged.row], judged.place, extra=extra)
-    return [serial_check(case.names[j], test, kind)]
+    test = serial_rows(
+        case.left[:, j],
+        case.x[judged.row],
+        judged.place,
+        extra=case.memory_extra,
+        cluster=judged.cluster,
+    )
+    test = test._replace(p=min(1.0, test.p * len(case.names)) if np.isfinite(test.p) else test.p)
+    return [serial_check(case.names[j], test, "" if memory is None else memory.kind)]
 
 
 def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
@@ -165,7 +175,7 @@ def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
     return Check(label, word, test.correlation, MARGINS[1], text)
 
 
-def _test(e: Float1, q: Float2, place: Place, lags: int, extra: float) -> SerialTest:
+def _test(e: Float1, q: Float2, place: Place, cluster: Int, lags: int, extra: float) -> SerialTest:
     units = len(np.unique(place.unit))
     leverage = (q**2).sum(1)
     # a row that Z fits by itself alone leaves no residual, and nothing can be said without it
@@ -177,7 +187,7 @@ def _test(e: Float1, q: Float2, place: Place, lags: int, extra: float) -> Serial
         if not len(k):
             continue
         without = e[k] + np.einsum("ij,ij->i", q[k], q[l]) * part[l]
-        whose = np.unique(place.unit[k], return_inverse=True)[1]
+        whose = np.unique(cluster[k], return_inverse=True)[1]
         total = np.bincount(whose, without * score[l]).astype(np.float64)
         scale = np.sqrt((without**2).sum() * (score[l] ** 2).sum())
         test = _lag(total, scale, lag, extra)
@@ -210,8 +220,8 @@ def _not_judged(units: int) -> SerialTest:
     return SerialTest(np.nan, np.nan, np.nan, units, 0, 0)
 
 
-def _basis(x: Float2) -> Float2:
-    """Return orthonormal columns (row, m) that span the controls."""
+def controls(x: Float2) -> Float2:
+    """Return orthonormal columns (n, m) that span powers of the inputs x (n, p), and 1."""
     most = max(min(len(x) // ROWS_A_COLUMN, NUMBERS // len(x)), 1)
     x = _standard(x)
     degree = max((d for d in range(1, DEGREE + 1) if 1 + d * x.shape[1] <= most), default=0)

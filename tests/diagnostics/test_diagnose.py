@@ -32,7 +32,9 @@ def shifted(by):
 def test_a_right_law_passes():
     found = diagnose(LAW, HELD_OUT, seed=0)
     assert found.verdict == "pass"
-    kinds = ("skill", "trend", "coverage", "pit", "spread", "crps", "replicates", "serial")
+    mean = ("skill", "trend", "interactions", "time")
+    form = ("coverage", "pit", "spread", "unit spread", "crps", "replicates")
+    kinds = (*mean, *form, "serial", "dependence")
     names = ["rows", "log score", *(f"{check} w{j}" for j in (0, 1) for check in kinds)]
     assert list(found.table.index) == names
     complete = HELD_OUT.rows(LAW.law.summary).x
