@@ -278,6 +278,12 @@ class AverageErrors:
     functions: SeenFunctions
 
     @property
+    def largest_bound(self) -> Float1:
+        """(q,) bound of the largest basis, in units of W."""
+        out: Float1 = self.bound[-1]
+        return out
+
+    @property
     def table(self) -> DataFrame:
         """One line a basis and target."""
         import pandas as pd

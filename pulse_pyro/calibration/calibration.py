@@ -181,7 +181,9 @@ class Calibration:
         """
         if not self.parts:
             return np.zeros(len(s.s) if isinstance(s, History) else np.shape(s)[:2], np.bool_)
-        return self._mean(s)[1]
+        inside = self._mean(s)[1]
+        near = np.all([part.near(s) for part in self.parts], axis=0)
+        return np.asarray(inside & near.reshape(inside.shape))
 
     def reward_error(
         self, s: Source, *, theta_bound: float = 1.0, theta_bounds: ArrayLike | None = None
@@ -201,6 +203,7 @@ class Calibration:
         theta_bound: float = 1.0,
         theta_bounds: ArrayLike | None = None,
         level: float = 0.95,
+        rung: str | None = None,
     ) -> float:
         """Return C for :func:`robust`: what all errors of a run of so many rounds add up to.
 
@@ -213,14 +216,23 @@ class Calibration:
             held-out ones, whose errors are known already.
         rounds : T, rewards that will be learned from. theta_bound, theta_bounds : as in
             :meth:`reward_error`. level : of the bound on one further series' mean.
+        rung : None: errors context by context, of the band. "average", "groups" or "free": the same
+            bound b_j at every context, that rung's (its largest group), which needs no band. It
+            buys C for runs whose contexts are like the archive's: by Jensen the mean of |delta_j|
+            is at most its root mean square, which "free" bounds, and "average" does for the part
+            its functions see; "groups" bounds mean errors, so only if the error is the same
+            throughout each group.
 
         Not covered: series of another law, or much shorter than these (their mean varies more),
         rounds with an input that is not seen, and means far from normal. The bound on the errors
         themselves holds with the calibration's own level, on top.
         """
-        self._need_band("budget")
-        history = self.contexts if s is None else as_history(s, self.parts[0].law.schema)
-        error = self.error if s is None else self.error_at(history)
+        history = self.contexts if s is None else as_history(s, self.contexts.schema)
+        if rung is not None:
+            error = self._alike(self.rung(rung), history.s)
+        else:
+            self._need_band("budget")
+            error = self.error if s is None else self.error_at(history)
         worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
         known = np.isfinite(worst)
         counts = history.unit_sums(known.astype(np.float64))
@@ -234,6 +246,17 @@ class Calibration:
         n, most = len(mean), share(level, "budget: level")
         margin = float(stats.t.ppf(most, n - 1) * mean.std(ddof=1) * np.sqrt(1.0 + 1.0 / n))
         return whole(rounds, "budget: rounds", 1) * float(mean.mean() + max(margin, 0.0))
+
+    def _alike(self, rung: Rung, s: Float2) -> Float3:
+        """Return E (rows, action, d) of a rung's one bound for each target, at rows s."""
+        bound = getattr(rung.details, "largest_bound", None)
+        if not rung.holds or bound is None:
+            raise SettingError(
+                f"budget: rung {rung.name!r} has no bound to add up here. {rung.claim}"
+            )
+        eps = np.broadcast_to(bound, (len(s), len(bound)))
+        actions = range(self.features.actions)
+        return np.stack([self.targets.errors(s, eps, a) for a in actions], axis=1)
 
     def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.

@@ -186,7 +186,11 @@ def crossfit(
         law_id=average.id,
         contexts=a.contexts,
         error=np.mean([error for error, _ in bounds], axis=0) if bounds else a.error * np.nan,
-        inside=np.all([inside for _, inside in bounds], axis=0) if bounds else a.inside & False,
+        inside=np.all(
+            [b[1] & p.near(a.contexts) for p, b in zip(parts, bounds, strict=True)], axis=0
+        )
+        if bounds
+        else a.inside & False,
         noise_sd=a.noise_sd + b.noise_sd if parts else (),
         why=a.why,
     )

@@ -42,6 +42,11 @@ class FreeLine:
     clusters: int
 
     @property
+    def largest_bound(self) -> Float1:
+        """(q,) what the root mean square of the law's error is at most, in units of W."""
+        return self.upper
+
+    @property
     def table(self) -> DataFrame:
         """One line a target."""
         import pandas as pd

@@ -83,6 +83,13 @@ class GroupErrors:
         return out
 
     @property
+    def largest_bound(self) -> Float1:
+        """(q,) bound of the group where it is largest, in the units of each target."""
+        out = np.zeros(len(self.names))
+        np.maximum.at(out, self.target[self.judged], self.bound[self.judged])
+        return out
+
+    @property
     def verdicts(self) -> tuple[str, ...]:
         """(M,) "within +-x" in the units of the target and in its sds, or why there is none."""
         out = []

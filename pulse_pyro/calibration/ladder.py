@@ -175,6 +175,7 @@ def _climb(
         error, inside = np.full(shape, np.nan), np.zeros(len(contexts.s), np.bool_)
     else:
         error, inside = made.part.errors(contexts)
+        inside &= made.part.near(contexts)
     steps.update()
     steps.close()
     return Calibration(

@@ -13,6 +13,7 @@ from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import Band
+from pulse_pyro.bands.support import Support
 from pulse_pyro.base import FittedLaw, Follower
 from pulse_pyro.calibration.targets import MissingTargets, Targets
 from pulse_pyro.data.history import History, Source, context_rows, series_of
@@ -112,7 +113,8 @@ class Part:
 
     band : of E[target - mu_p^ | z] where ``own_error``, else of E[target | z]. inputs : z.
     failures : allowed probability for Monte Carlo error, 0 if exact. size, seed : Monte Carlo draws
-    where the law's mean is not closed form.
+    where the law's mean is not closed form. support : where the archive has contexts near by; None
+    where the band's own domain says it.
     """
 
     law: FittedLaw
@@ -123,6 +125,7 @@ class Part:
     failures: float
     size: int
     seed: int
+    support: Support | None = None
 
     def budget(self, source: Source) -> Budget:
         """Evaluate band and law at the rows of an archive, or of s (batch, time, s_dim).
@@ -140,6 +143,22 @@ class Part:
         both = 1.0 + np.sqrt(self.size / POLICY_DRAWS)
         z = both * float(stats.norm.isf(self.failures / count)) if self.failures > 0 else 0.0
         return Budget(centre, values.half, predicted, z * mcse, values.inside)
+
+    def near(self, source: Source) -> Bool:
+        """Tell which rows (n,) have archived contexts near by; a search, so only where asked.
+
+        Rows of an archive, or of s (batch, time, s_dim); with a context per action, (batch, time,
+        action, s_dim), a round is near if every action's context is.
+        """
+        if not isinstance(source, History) and np.ndim(source) == 4:
+            s = np.asarray(source)
+            return np.all([self.near(s[:, :, a]) for a in range(s.shape[2])], axis=0)
+        x, s = context_rows(source, self.law.summary, self.law.schema, "Calibration")
+        if self.support is None:
+            return np.ones(len(x), np.bool_)
+        rng = stream(self.seed, "calibration")
+        predicted, _ = self.targets.predicted(self.law(source), self.size, rng)
+        return self.support.inside(self.inputs(x, s, predicted))
 
     def errors(self, source: Source) -> tuple[Float3, Bool]:
         """Return E (n, action, d) and inside (n,) at the rows of an archive or of series.

@@ -17,6 +17,7 @@ from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.band import Band
 from pulse_pyro.bands.basis import BasisShape
 from pulse_pyro.bands.curve import GridShape
+from pulse_pyro.bands.support import Support
 from pulse_pyro.base import Check, Column, Schema, is_exact
 from pulse_pyro.calibration import RUNGS
 from pulse_pyro.calibration.calibration import Calibration
@@ -119,6 +120,7 @@ CLASSES = (
     Calibration,
     Part,
     BandInputs,
+    Support,
     Rung,
     UniformBounds,
     BothHalves,

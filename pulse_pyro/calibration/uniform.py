@@ -13,6 +13,7 @@ from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.auto import Choice, make_band
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
+from pulse_pyro.bands.support import Support
 from pulse_pyro.base import Check, Checks, FittedLaw
 from pulse_pyro.calibration.checks import HANDED, band_checks
 from pulse_pyro.calibration.part import BandInputs, Part
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SIZE = 512  # Monte Carlo draws where Phi is not affine or the law's mean not closed form
+FEWEST_ROWS = 50  # below which no neighbourhood can be judged
 MOST_GIVEN = 3  # numbers that Phi may see for a band given all of them
 CURVES = ("local_polynomial", "spline", "lipschitz")
 
@@ -120,6 +122,7 @@ def uniform_rung(
         failures=subject.failures,
         size=SIZE,
         seed=seed,
+        support=_support(fit.band, inputs, rows),
     )
     made_here = fit.residual.size > 0
     sample = _sample(rows, inputs, own)
@@ -173,6 +176,13 @@ def _fit(
     own = subject.own_error if method.of == "auto" else method.of == "error"
     choice: Choice = make_band(_sample(rows, inputs, own), method, level, stream(seed, "band"))
     return choice.fit, choice.why, own
+
+
+def _support(band: Band, inputs: BandInputs, rows: ErrorRows) -> Support | None:
+    """Return where the archive has contexts: for bands whose own domain is a box or an ellipse."""
+    if len(inputs.names) == 1 or band.kind == "tensor" or len(rows.cluster) < FEWEST_ROWS:
+        return None
+    return Support.of(inputs(rows.x, rows.s, rows.forecast), rows.cluster)
 
 
 def _sample(rows: ErrorRows, inputs: BandInputs, own: bool) -> Sample:

@@ -33,6 +33,7 @@ from pulse_pyro.policies.balls import (
     calibration_bias,
     ellipsoid_ball,
     ellipsoid_rounds,
+    with_advisor_note,
     with_memory_note,
 )
 from pulse_pyro.policies.carried import MemoryCarry, PastRewards
@@ -272,6 +273,8 @@ def committee(members: Sequence[Team], *, name: str = "committee", votes: str = 
         raise SettingError(f"committee: members must have distinct names, not {labels}.")
     learners = tuple(one for team in members for one in team.learners)
     first = members[0]
+    if first.ball is not None:
+        first = replace(first, ball=with_advisor_note(first.ball, len(learners) > 1))
     return replace(
         first, name=name, learners=learners, labels=labels, advisor="committee", votes=votes
     )

@@ -24,6 +24,7 @@ from pulse_pyro._core.arrays import Float2, Float3, positive
 from pulse_pyro._core.errors import SettingError
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.online import single_part
+from pulse_pyro.calibration.rung import ON_FORECAST, ON_S
 from pulse_pyro.data.history import History, Source
 from pulse_pyro.features import Features
 from pulse_pyro.laws.ellipsoid import AboutW, Ellipsoid
@@ -205,6 +206,7 @@ def band_ball(
         ),
         level=calibration.level,
         heuristic="" if feeds.holds else f"a check of the calibration failed ({failed})",
+        benchmark=feeds.benchmark or ON_S,
     )
 
 
@@ -294,6 +296,19 @@ def with_memory_note(ball: Ball, law: object) -> Ball:
         return ball
     also = f"{ball.heuristic}; " if ball.heuristic else ""
     return replace(ball, heuristic=f"{also}what the law leaves of W was fitted with memory")
+
+
+def with_advisor_note(ball: Ball, looks_at_more: bool) -> Ball:
+    """Call a ball given the forecast heuristic where its advisor looks at more than that.
+
+    W given the forecast is then no longer what the band says it is: measured, such a ball held
+    theta* in no run, and was never asked.
+    """
+    if ball.benchmark != ON_FORECAST or not looks_at_more:
+        return ball
+    why = "its band is given the forecast, and an advisor looks at more of S than that"
+    also = f"{ball.heuristic}; " if ball.heuristic else ""
+    return replace(ball, heuristic=also + why)
 
 
 def open_part(noise: RewardNoise, spread: Float3 | None) -> Float3 | None:

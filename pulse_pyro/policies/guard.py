@@ -223,7 +223,8 @@ class Ball:
     chi : (w,) radii of ellipsoids; None: errors are a band's.
     weights : (d,) of the size of theta, 1 by default; see ``ball``.
     rests_on : what it is conditional on, in words. level : probability that the law's error is
-    within what it says. heuristic : why it need not hold, where a check has failed.
+    within what it says. heuristic : why it need not hold, where a check has failed. benchmark :
+    whom regret is measured against.
     """
 
     theta_bound: float
@@ -237,6 +238,7 @@ class Ball:
     rests_on: tuple[str, ...] = ()
     level: float = 1.0
     heuristic: str = ""
+    benchmark: str = "the best policy on S"
 
     def __post_init__(self) -> None:
         positive(self.theta_bound, "ball: theta_bound")

@@ -11,6 +11,7 @@ from pulse_pyro.calibration.online import (
     check_errors,
     check_size_of_theta,
 )
+from pulse_pyro.calibration.rung import ON_FORECAST
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.growing import GrowingArchive
@@ -197,6 +198,12 @@ class PulseUCB(Streaming):
         rules, others, votes = None, [], "tempered"
         asked: Advisor = constant(ball.sigma)
         if isinstance(advisor, Committee):
+            if ball.benchmark == ON_FORECAST:
+                raise SettingError(
+                    "PulseUCB: this calibration's band is given the forecast, so its ball holds "
+                    "only if every arm is chosen from what Phi sees; members of a committee look "
+                    "at more. Leave the advisor out, or calibrate at all contexts (rung uniform)."
+                )
             rules, members = advisor.hand_over("PulseUCB")
             if "guard" in members:
                 raise SettingError(

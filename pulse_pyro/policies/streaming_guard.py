@@ -452,7 +452,7 @@ class StreamingGuard:
         else:
             also = " and the law's error at two arms" if len(ball.directions) else ""
             fence = (
-                f"guarantee: a round costs at most 2 c r w{also}, against the best policy on S, "
+                f"guarantee: a round costs at most 2 c r w{also}, against {ball.benchmark}, "
                 f"with probability >= {max(ball.probability, 0.0):.4g}"
             )
         return f"{head}\n  {fence}\n  conditional on: {rests}"
