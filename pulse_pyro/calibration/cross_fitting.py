@@ -176,6 +176,7 @@ def crossfit(
     average = AverageLaw(first, second)
     parts = a.parts + b.parts if a.parts and b.parts else ()
     bounds = [part.errors(a.contexts) for part in parts]
+    inside = [b[1] & part.near(a.contexts) for part, b in zip(parts, bounds, strict=True)]
     calibration = Calibration(
         targets=a.targets,
         parts=parts,
@@ -186,11 +187,7 @@ def crossfit(
         law_id=average.id,
         contexts=a.contexts,
         error=np.mean([error for error, _ in bounds], axis=0) if bounds else a.error * np.nan,
-        inside=np.all(
-            [b[1] & p.near(a.contexts) for p, b in zip(parts, bounds, strict=True)], axis=0
-        )
-        if bounds
-        else a.inside & False,
+        inside=np.all(inside, axis=0) if bounds else a.inside & False,
         noise_sd=a.noise_sd + b.noise_sd if parts else (),
         why=a.why,
     )

@@ -152,7 +152,8 @@ class Part:
         """
         if not isinstance(source, History) and np.ndim(source) == 4:
             s = np.asarray(source)
-            return np.all([self.near(s[:, :, a]) for a in range(s.shape[2])], axis=0)
+            each = [self.near(s[:, :, a]) for a in range(s.shape[2])]
+            return np.asarray(np.all(each, axis=0))
         x, s = context_rows(source, self.law.summary, self.law.schema, "Calibration")
         if self.support is None:
             return np.ones(len(x), np.bool_)
