@@ -136,6 +136,46 @@ def operator_norm(a: Float2, inverse: Float2) -> float:
     return math.sqrt(trace * math.exp(log_scale / 2.0**POWER)) * (1.0 + 1e-12)
 
 
+@njit(cache=True, error_model="numpy", fastmath=False)
+def ellipsoid_sums(
+    directions: Float2,
+    of: Int,
+    chi: Float1,
+    outer: Float3,
+    inverse: Float2,
+    theta: Float1,
+    sums: Float1,
+) -> float:
+    """Fill chi_i ||Sigma^{-1/2} C_k||_op, (k,); return B(theta_hat) of all directions at once.
+
+    outer : (k, d, p) C_k. At once: signs may cancel.
+    """
+    count, joint = directions.shape[0], 0.0
+    for k in range(count):
+        sums[k] = chi[of[k]] * operator_norm(outer[k], inverse)
+    for i in range(chi.shape[0]):
+        together = np.zeros(outer.shape[1:])
+        for k in range(count):
+            if of[k] == i:
+                value = 0.0
+                for j in range(theta.shape[0]):
+                    if directions[k, j] != 0.0:
+                        value += directions[k, j] * theta[j]
+                together += value * outer[k]
+        joint += chi[i] * operator_norm(together, inverse)
+    return joint
+
+
+@njit(cache=True, error_model="numpy", fastmath=False)
+def w_span(spread: Float3, directions: Float2) -> tuple[int, int]:
+    """Return where the features that involve W begin and end: the others add nothing to sums."""
+    low, high = directions.shape[1], 0
+    for j in range(directions.shape[1]):
+        if spread[:, j].any() or directions[:, j].any():
+            low, high = min(low, j), j + 1
+    return low, high
+
+
 @njit(cache=True, error_model="numpy", fastmath=False, inline="always")
 def ball_root(
     numbers: Float1,
@@ -144,10 +184,9 @@ def ball_root(
     top: Float1,
     directions: Float2,
     norms: Float1,
-    of: Int,
-    chi: Float1,
+    low: int,
+    high: int,
     plain: Float2,
-    outer: Float3,
     ridge: float,
     rounds: int,
     logdet: float,
@@ -158,16 +197,20 @@ def ball_root(
     value: Float1,
     reach: Float1,
     sums: Float1,
+    joint: float,
 ) -> float:
-    """Return r after ``rounds`` rewards; plain (k, 2) and outer (k, d, p) are one run's sums.
+    """Return r after ``rounds`` rewards; plain (k, 2) are one run's sums.
 
-    The first eight are those of a :class:`BallRule`; the last five are room to work in, (actions,)
-    twice and (k,): arrays made in every round would cost more than the radius.
+    The first six are of a :class:`BallRule`; low, high : of :func:`w_span`. joint, sums (k,) :
+    as :func:`ellipsoid_sums` left them; where errors are a band, joint is negative. at, per, value,
+    reach, sums are room to work in, (actions,) twice and (k,): arrays made in every round would
+    cost more than the radius.
+
+    Nothing in here returns early or can raise: only then does the compiler see that no array that
+    was passed goes away, and counts no references to them, which would cost more than the radius.
     """
     size, noise, delta = numbers[0], numbers[1], numbers[2]
     most_sigma, most_size = numbers[3], numbers[4]
-    if rounds == 0:
-        return math.sqrt(ridge) * most_size  # theta_hat_0 = 0: exact, no noise yet
     d, count = theta.shape[0], directions.shape[0]
     grown = logdet + 2.0 * math.log(1.0 / delta)
     # the size of theta: at theta_hat, and what each unit of r adds
@@ -179,47 +222,38 @@ def ball_root(
     # the part of sigma that W leaves open, for each action
     arms, q = spread.shape[0], spread.shape[2]
     for a in range(arms if q > 0 else 0):
-        at[a], per[a] = 0.0, 0.0
+        here_w, more_w = 0.0, 0.0
         for i in range(q):
             total = 0.0
-            for j in range(d):
-                if spread[a, j, i] == 0.0:  # most features do not involve W
+            for j in range(low, high):
+                if spread[a, j, i] == 0.0:
                     continue
                 total += spread[a, j, i] * theta[j]
                 row = 0.0
-                for k in range(d):
+                for k in range(low, high):
                     row += inverse[j, k] * spread[a, k, i]
-                per[a] += spread[a, j, i] * row
-            at[a] += total * total
-        at[a], per[a] = math.sqrt(at[a]), math.sqrt(max(per[a], 0.0))
+                more_w += spread[a, j, i] * row
+            here_w += total * total
+        at[a], per[a] = math.sqrt(here_w), math.sqrt(max(more_w, 0.0))
     # the bias: each m_k's own weight at theta_hat, what r adds to it, and its sums
     bias, slope, worst = 0.0, 0.0, 0.0
     for k in range(count):
         total, square = 0.0, 0.0
-        for j in range(d):
+        for j in range(low, high):
             if directions[k, j] == 0.0:
                 continue
             total += directions[k, j] * theta[j]
             row = 0.0
-            for i in range(d):
+            for i in range(low, high):
                 row += inverse[j, i] * directions[k, i]
             square += directions[k, j] * row
         value[k], reach[k] = total, math.sqrt(max(square, 0.0))
-        if chi.shape[0] > 0:
-            sums[k] = chi[of[k]] * operator_norm(outer[k], inverse)
-        else:
+        if joint < 0.0:
             sums[k] = min(math.sqrt(plain[k, 0]), plain[k, 1])
         bias += abs(total) * sums[k]
         slope += reach[k] * sums[k]
         worst += size * norms[k] * sums[k]
-    if chi.shape[0] > 0 and count > 0:  # all of a W's directions at once: signs may cancel
-        joint = 0.0
-        for i in range(chi.shape[0]):
-            together = np.zeros(outer.shape[1:])
-            for k in range(count):
-                if of[k] == i:
-                    together += value[k] * outer[k]
-            joint += chi[i] * operator_norm(together, inverse)
+    if joint >= 0.0:
         bias = min(bias, joint)
     r = math.sqrt(ridge * most_size * most_size + most_sigma * most_sigma * grown) + worst
     for _ in range(STEPS):
@@ -233,7 +267,8 @@ def ball_root(
             apart += min(size * norms[k], abs(value[k]) + r * reach[k]) * sums[k]
         left = min(apart, bias + r * slope)
         r = min(r, math.sqrt(ridge * length * length + sigma * sigma * grown) + left)
-    return r
+    # theta_hat_0 = 0: exact, no noise yet
+    return math.sqrt(ridge) * most_size if rounds == 0 else r
 
 
 @njit(cache=True, error_model="numpy", fastmath=False, inline="always")

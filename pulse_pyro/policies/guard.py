@@ -402,7 +402,8 @@ def play_guarded(
         "tempered", "best" or "stacking". truth : (run or 1, d) theta* of the first learner, to see
         whether its ball holds.
     """
-    x = np.concatenate([np.ascontiguousarray(each.x, np.float64) for each in learners], axis=-1)
+    own = [np.ascontiguousarray(each.x, np.float64) for each in learners]
+    x = own[0] if len(own) == 1 else np.concatenate(own, axis=-1)  # one learner's: no copy
     rewards = np.ascontiguousarray(reward, np.float64)
     if x.ndim != 4 or rewards.shape != x.shape[:3]:
         raise FeatureError(

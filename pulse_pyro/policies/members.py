@@ -35,7 +35,15 @@ import numpy as np
 from numba import njit
 
 from pulse_pyro._core.arrays import Array, Float, Float1, Float2, Float3, Int
-from pulse_pyro.policies.ball import BallRounds, BallRule, BallSums, add_round, ball_root
+from pulse_pyro.policies.ball import (
+    BallRounds,
+    BallRule,
+    BallSums,
+    add_round,
+    ball_root,
+    ellipsoid_sums,
+    w_span,
+)
 from pulse_pyro.policies.carried import (
     MEMORY,
     CarrySetup,
@@ -241,37 +249,38 @@ def _absorb(
 
 @njit(cache=True, error_model="numpy", fastmath=False)
 def _refresh(
-    precision: Float2,
-    inverse: Float2,
-    b: Float1,
-    theta: Float1,
-    sums: Float1,
+    k: int,
     d: int,
     ridge: float,
+    precision: Float3,
+    inverse: Float3,
+    b: Float2,
+    theta: Float2,
+    sums: Float2,
 ) -> None:
-    """Compute inverse, theta and logdet anew from Sigma; a singular Sigma is left alone."""
-    matrix = precision[:d, :d].copy()
+    """Compute inverse, theta and logdet of member k anew; a singular Sigma is left alone."""
+    matrix = precision[k, :d, :d].copy()
     try:
         factor = np.linalg.cholesky(matrix)
         fresh = np.linalg.inv(matrix)
     except Exception:  # the only form of except that is compiled
-        sums[DRIFT] = math.inf
+        sums[k, DRIFT] = math.inf
         return
     logdet, gap, size = -d * math.log(ridge), 0.0, 0.0
     for i in range(d):
         logdet += 2.0 * math.log(factor[i, i])
         for j in range(d):
-            gap = max(gap, abs(fresh[i, j] - inverse[i, j]))
+            gap = max(gap, abs(fresh[i, j] - inverse[k, i, j]))
             size = max(size, abs(fresh[i, j]))
     for i in range(d):
         total = 0.0
         for j in range(d):
             both = 0.5 * (fresh[i, j] + fresh[j, i])
-            inverse[i, j] = both
-            total += both * b[j]
-        theta[i] = total
-    sums[LOGDET] = logdet
-    sums[DRIFT] = max(sums[DRIFT], gap / size)
+            inverse[k, i, j] = both
+            total += both * b[k, j]
+        theta[k, i] = total
+    sums[k, LOGDET] = logdet
+    sums[k, DRIFT] = max(sums[k, DRIFT], gap / size)
 
 
 @njit(cache=True, error_model="numpy", fastmath=False, inline="always")
@@ -323,51 +332,6 @@ def _drawn_scores(
             drawn += vectors[i, j] * scale * math.sqrt(max(values[j], 0.0)) * noise[j]
         for a in range(now.shape[0]):
             index[a] += (drawn - theta[i]) * now[a, i]
-
-
-@njit(cache=True, error_model="numpy", fastmath=False, inline="always")
-def _learn(
-    dims: Int,
-    ridge: Float1,
-    rule: int,
-    keep: float,
-    precision: Float3,
-    inverse: Float3,
-    b: Float2,
-    theta: Float2,
-    sums: Float2,
-    x: Float3,
-    v: Float3,
-    mean: Float2,
-    square: Float2,
-    at: int,
-    active: Array,
-    weights: Float1,
-    logs: Float1,
-    reward: float,
-) -> None:
-    """Let every member learn a reward; ``at`` is where the arm played stands in x, v and so on."""
-    if ridge.shape[0] > 1:
-        _count_evidence(sums, rule, keep, mean, square, at, active, weights, logs, reward)
-    for k in range(ridge.shape[0]):
-        if active[k]:
-            _absorb(
-                k,
-                dims[k],
-                precision,
-                inverse,
-                b,
-                theta,
-                sums,
-                x,
-                v,
-                at,
-                reward,
-                mean[k, at],
-                square[k, at],
-            )
-            if int(sums[k, ROUNDS]) % REFRESH == 0:
-                _refresh(precision[k], inverse[k], b[k], theta[k], sums[k], dims[k], ridge[k])
 
 
 @njit(cache=True, error_model="numpy", fastmath=False)
@@ -519,6 +483,7 @@ def play_members(
     bias_sums = np.empty(directions.shape[0])
     one_arm, slope = np.ones(1, np.bool_), np.empty(states)
     d0 = dims[0]
+    low, high = w_span(open_w, directions)
     free = setup.slack <= 0.0 and setup.advisor == VOTE
     # rounds whose reward is still to come, when rewards are late
     slots = late + 1
@@ -584,26 +549,38 @@ def play_members(
                             due,
                             a,
                         )
-                    _learn(
-                        dims,
-                        ridge,
-                        setup.rule,
-                        setup.keep,
-                        precision,
-                        inverse,
-                        b,
-                        theta,
-                        sums,
-                        kept_x[slot],
-                        late_reach,
-                        late_mean,
-                        late_square,
-                        0,
-                        active,
-                        weights,
-                        logs,
-                        reward[r, due, a],
-                    )
+                    if members > 1:
+                        _count_evidence(
+                            sums,
+                            setup.rule,
+                            setup.keep,
+                            late_mean,
+                            late_square,
+                            0,
+                            active,
+                            weights,
+                            logs,
+                            reward[r, due, a],
+                        )
+                    for k in range(members):
+                        if active[k]:
+                            _absorb(
+                                k,
+                                dims[k],
+                                precision,
+                                inverse,
+                                b,
+                                theta,
+                                sums,
+                                kept_x[slot],
+                                late_reach,
+                                0,
+                                reward[r, due, a],
+                                late_mean[k, 0],
+                                late_square[k, 0],
+                            )
+                            if int(sums[k, ROUNDS]) % REFRESH == 0:
+                                _refresh(k, dims[k], ridge[k], precision, inverse, b, theta, sums)
             if t >= horizon:
                 continue
             action_out[r, t] = -2
@@ -619,11 +596,40 @@ def play_members(
                     some = some or open_arms[a]
                 if not some:
                     continue
+            # before the features: the processor scores them while it waits for the radius
+            root = fixed_root
+            if fixed_root < 0.0:
+                joint = -1.0
+                if chi.shape[0] > 0:
+                    joint = ellipsoid_sums(directions, of, chi, outer, guarded, own, bias_sums)
+                root = ball_root(
+                    numbers,
+                    lengths,
+                    open_w,
+                    top_w,
+                    directions,
+                    norms,
+                    low,
+                    high,
+                    plain,
+                    ridge[0],
+                    int(sums[0, ROUNDS]),
+                    sums[0, LOGDET],
+                    guarded,
+                    own,
+                    at_theta,
+                    per_root,
+                    values,
+                    reaches,
+                    bias_sums,
+                    joint,
+                )
+            root_out[r, t] = root
             for k in range(members):
-                begin = starts[k]
+                begin = np.uint64(starts[k])  # never counted from the end: a plain copy
                 for a in range(arms):
                     for j in range(dims[k]):
-                        now[k, a, j] = x[r, t, a, begin + j]
+                        now[k, a, j] = x[r, t, a, begin + np.uint64(j)]
             if states > 0:
                 unit = about.unit[min(r, about.unit.shape[0] - 1), min(t, about.unit.shape[1] - 1)]
                 clock = about.clock[
@@ -636,31 +642,6 @@ def play_members(
                         now[carry.owner[e], a, carry.columns[e]] += coef[a, e] * told[carry.rows[e]]
             for k in range(members):
                 active[k] = _score(k, dims[k], inverse, theta, now, open_arms, reach, mean, square)
-            root = fixed_root
-            if fixed_root < 0.0:
-                root = ball_root(
-                    numbers,
-                    lengths,
-                    open_w,
-                    top_w,
-                    directions,
-                    norms,
-                    of,
-                    chi,
-                    plain,
-                    outer,
-                    ridge[0],
-                    int(sums[0, ROUNDS]),
-                    sums[0, LOGDET],
-                    guarded,
-                    own,
-                    at_theta,
-                    per_root,
-                    values,
-                    reaches,
-                    bias_sums,
-                )
-            root_out[r, t] = root
             if truth.shape[1] == d0:
                 apart_out[r, t] = _distance(
                     precision[0],
@@ -778,26 +759,38 @@ def play_members(
                         t,
                         action,
                     )
-                _learn(
-                    dims,
-                    ridge,
-                    setup.rule,
-                    setup.keep,
-                    precision,
-                    inverse,
-                    b,
-                    theta,
-                    sums,
-                    now,
-                    reach,
-                    mean,
-                    square,
-                    action,
-                    active,
-                    weights,
-                    logs,
-                    reward[r, t, action],
-                )
+                if members > 1:
+                    _count_evidence(
+                        sums,
+                        setup.rule,
+                        setup.keep,
+                        mean,
+                        square,
+                        action,
+                        active,
+                        weights,
+                        logs,
+                        reward[r, t, action],
+                    )
+                for k in range(members):
+                    if active[k]:
+                        _absorb(
+                            k,
+                            dims[k],
+                            precision,
+                            inverse,
+                            b,
+                            theta,
+                            sums,
+                            now,
+                            reach,
+                            action,
+                            reward[r, t, action],
+                            mean[k, action],
+                            square[k, action],
+                        )
+                        if int(sums[k, ROUNDS]) % REFRESH == 0:
+                            _refresh(k, dims[k], ridge[k], precision, inverse, b, theta, sums)
 
 
 def member_setup(
