@@ -10,6 +10,7 @@ import pulse_pyro as pp
 from pulse_pyro._core.registry import named
 from pulse_pyro.bands import BANDS
 from pulse_pyro.base import picture
+from pulse_pyro.calibration import RUNGS
 from pulse_pyro.cli import main
 from pulse_pyro.diagnostics import CHECKS, LAW_CHECKS
 from pulse_pyro.envs import ENVS, POLICIES
@@ -98,6 +99,30 @@ FILES = {
         def toy_curve(sample, method, level, rng):
             return curve(sample, spline_weights, method, level, rng)
     """,
+    "toy_rung": """
+        from dataclasses import dataclass
+
+        import numpy as np
+        import pandas as pd
+
+        from pulse_pyro.calibration.rung import Rung
+
+
+        @dataclass(frozen=True, eq=False)
+        class ToyDetails:
+            median: np.ndarray
+
+            @property
+            def table(self):
+                return pd.DataFrame({"median": self.median})
+
+
+        def toy_rung(rows, ask):
+            median = np.median(np.abs(rows.error), axis=0)
+            claim = f"A toy says {median[0]:.2g} at {ask.level:g}."
+            sizes = median / rows.spread
+            return Rung("toy", "stands", claim, sizes, details=ToyDetails(median))
+    """,
     "toy_check": """
         from pulse_pyro.base import Check
 
@@ -170,6 +195,7 @@ LINES = [
     (LAWS, "toy_model", "toy_model:toy_model"),
     (BANDS, "toy_band", "toy_band:toy_band"),
     (BANDS, "toy_curve", "toy_curve:toy_curve"),
+    (RUNGS, "toy", "toy_rung:toy_rung"),
     (LAW_CHECKS, "toy law", "toy_check:whole"),
     (CHECKS, "toy", "toy_check:each"),
     (POLICIES, "toy_policy", "toy_policy:toy_policy"),
@@ -249,6 +275,17 @@ def test_a_band_is_calibrated_saved_and_loaded(tmp_path, kind, shape):
     bands = [part.band for calibration in (before, after) for part in calibration.parts]
     assert {(band.kind, type(band.shape).__name__) for band in bands} == {(kind, shape)}
     assert np.array_equal(after.error_at(held_out), before.error_at(held_out), equal_nan=True)
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_rung_is_asked_shown_saved_and_loaded(tmp_path):
+    fit, held_out = linear_history(units=40, time=30, lags=1)[0].split(seed=0)
+    law = pp.linear_lags(1).fit(fit, seed=0)
+    phi = pp.envs.w_times_action().features
+    before = pp.calibrate(law, held_out, phi, seed=0)
+    assert before.rung("toy").claim in list(before.ladder["claim"])
+    after = pp.load(pp.save(before, tmp_path / "calibration"), features=phi)
+    assert np.array_equal(after.rung("toy").details.median, before.rung("toy").details.median)
 
 
 @pytest.mark.usefixtures("toys")

@@ -1,0 +1,225 @@
+"""The ladder of claims: what stands, what is conditional, what fails and then says no number."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import pulse_pyro as pp
+from pulse_pyro.calibration.rung import ON_FORECAST, ON_S
+from tests.calibration.helpers import W_FEATURES, split_archive
+
+NAMES = ["uniform", "forecast", "groups", "average", "free"]
+WS = pp.Features(lambda s, w, a: np.column_stack([s[:, 0], w[:, 0] * a]), 2, ("S", "Wa"))
+
+
+def crossed(units=100, rows=30, size=0.6, seed=0):
+    """W = S1 + size S1 S2 + noise: a linear law is wrong by an interaction."""
+    rng = np.random.default_rng(seed)
+    s = rng.standard_normal((units, rows, 5))
+    w = s[..., :1] + size * s[..., :1] * s[..., 1:2] + 0.5 * rng.standard_normal((units, rows, 1))
+    fit, held_out = pp.History.from_arrays(s, w).split(seed=0)
+    return pp.linear_lags(1).fit(fit, seed=0), held_out
+
+
+@pytest.fixture(scope="module")
+def right():
+    law, held_out, _ = split_archive(lags=4, units=60)
+    return law, held_out, pp.calibrate(law, held_out, W_FEATURES, seed=0, groups=["forecast"])
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    law, held_out = crossed()
+    return law, held_out, pp.calibrate(law, held_out, W_FEATURES, seed=0)
+
+
+def test_every_rung_is_there_in_order_and_the_highest_that_stands_is_told(right):
+    calibration = right[2]
+    assert [rung.name for rung in calibration.rungs] == NAMES
+    verdicts = [rung.verdict for rung in calibration.rungs]
+    assert verdicts == ["conditional", "stands", "stands", "stands", "stands"]
+    assert calibration.standing.name == "forecast"
+    assert calibration.claim == calibration.rung("forecast").claim
+    assert calibration.verdict == "pass"
+    assert calibration.feeds.name == "uniform"
+    assert calibration.usable
+    with pytest.raises(pp.errors.SettingError, match="did you mean 'uniform'"):
+        calibration.rung("unifrom")
+
+
+def test_beyond_one_input_the_uniform_rung_is_conditional_and_with_one_it_stands(right):
+    uniform = right[2].rung("uniform")
+    assert "linear" in uniform.rests_on
+    assert uniform.claim.startswith("If ")
+    law, held_out, _ = split_archive(lags=1, units=120)
+    one = pp.calibrate(law, held_out, W_FEATURES, seed=0).rung("uniform")
+    assert one.verdict == "stands"
+    assert one.rests_on == ""
+
+
+def test_a_rung_that_fails_states_no_number(wrong):
+    _, held_out, calibration = wrong
+    uniform = calibration.rung("uniform")
+    assert uniform.verdict == "fails"
+    assert np.isnan(uniform.size)
+    assert uniform.remedy
+    assert not re.search(r"\d\.\d", uniform.claim)
+    assert not calibration.usable
+    assert calibration.verdict == "pass"  # the forecast's rung stands
+    assert calibration.standing.name == "forecast"
+    with pytest.raises(pp.errors.SettingError, match="does not hold"):
+        calibration.error_at(held_out, rung="uniform")
+    with pytest.raises(pp.errors.SettingError, match="no errors at single contexts"):
+        calibration.error_at(held_out, rung="average")
+
+
+@pytest.mark.parametrize("name", ["products of inputs", "hunting"])
+def test_an_interaction_is_seen_and_named(wrong, name):
+    found = next(check for check in wrong[2].checks if check.name == name)
+    assert found.verdict == "fail"
+    assert "s0.lag0" in found.text
+    assert "s1.lag0" in found.text
+
+
+def test_the_claims_of_a_wrong_law_are_true_all_the_same(wrong):
+    law, held_out, calibration = wrong
+    s = held_out.s
+    delta = s[:, :1] + 0.6 * s[:, :1] * s[:, 1:2] - law(held_out).mean()
+    rms = np.sqrt((delta**2).mean()) / held_out.w.std()
+    assert calibration.rung("free").size > rms
+    assert calibration.rung("average").size > rms  # a product of two inputs is among its functions
+    assert (
+        calibration.rung("forecast").size < rms
+    )  # given the forecast the interaction averages out
+
+
+def test_given_what_phi_sees_the_forecasts_rung_feeds_policies_and_says_against_whom():
+    law, held_out = crossed()
+    phi = pp.terms(["1", "w", "a", "w*a"], 2, observed=list(held_out.s_names), missing=["w0"])
+    calibration = pp.calibrate(law, held_out, pp.Features(phi.fn, 2, phi.names), seed=0)
+    assert calibration.rung("uniform").verdict == "fails"
+    assert calibration.feeds.name == "forecast"
+    assert calibration.feeds.benchmark == ON_FORECAST
+    part = calibration.parts[0]
+    assert part.inputs.names == ("forecast of w0",)
+    error = calibration.error_at(held_out, rung="forecast")
+    mean = law(held_out).mean()
+    half = part.band.at(mean)
+    assert_allclose(error[:, 0, 1], (half.half + np.abs(half.centre))[:, 0], rtol=1e-9)
+    policy = pp.PulseUCB(law, phi, calibration=calibration, reward_sd=0.1, theta_bound=1.0)
+    assert "best policy on the forecast" in repr(policy)
+    members = pp.Committee({"S": pp.policies.past_rewards(1)}) if False else None
+    assert members is None
+
+
+def test_inputs_of_the_band_may_be_fewer_than_the_laws(right):
+    law, held_out, _ = right
+    calibration = pp.calibrate(law, held_out, WS, seed=0, inputs="forecast")
+    names = calibration.parts[0].inputs.names
+    assert names == (held_out.s_names[0], f"forecast of {held_out.w_names[0]}")
+    named = pp.calibrate(law, held_out, WS, seed=0, inputs=[law_input(law, held_out, 0)])
+    assert named.parts[0].inputs.names == (law_input(law, held_out, 0),)
+    assert "depends on nothing else" in named.rung("uniform").rests_on or (
+        named.rung("uniform").verdict == "fails"
+    )
+    for inputs in (["nothing"], [], ["forecast", "forecast"]):
+        with pytest.raises(pp.errors.SettingError, match="input"):
+            pp.calibrate(law, held_out, WS, seed=0, inputs=inputs)
+
+
+def law_input(law, history, k):
+    return history.rows(law.summary).x_names[k]
+
+
+def test_errors_of_the_streaming_policy_are_those_of_the_batch_given_the_forecast(right):
+    law, held_out, _ = right
+    calibration = pp.calibrate(law, held_out, WS, seed=0, inputs="forecast")
+    if not calibration.usable:
+        pytest.skip("the smaller band was refuted here")
+    series = held_out.grid.s[:1]
+    batch = calibration.reward_error(series, theta_bound=2.0)[0]
+    errors, follower = calibration.errors(theta_bound=2.0), law.follow()
+    for t, s in enumerate(series[0]):
+        follower.push(s)
+        if np.isfinite(batch[t]).all():
+            assert_allclose(errors.at([follower]), batch[t], rtol=1e-9)
+
+
+def test_a_band_of_the_laws_own_error_is_that_of_w_for_a_linear_law(right):
+    law, held_out, own = right
+    method = pp.bands.BandMethod("linear", of="target")
+    plain = pp.calibrate(law, held_out, W_FEATURES, seed=0, band=method)
+    assert own.parts[0].own_error
+    assert not plain.parts[0].own_error
+    assert_allclose(own.error, plain.error, rtol=1e-6)
+
+
+def test_all_units_and_regressors_smooth_w_itself(right):
+    _, held_out, _ = right
+    law = pp.linear_lags(4).fit(held_out, seed=0)
+    whole = pp.calibration.all_units(law, held_out, W_FEATURES, seed=0)
+    assert not whole.parts[0].own_error
+    assert [rung.verdict for rung in whole.rungs[1:]] == ["not asked"] * 4
+    with pytest.raises(pp.errors.SettingError, match="not fitted on"):
+        pp.calibration.all_units(
+            law, held_out, W_FEATURES, seed=0, band=pp.bands.BandMethod(of="error")
+        )
+
+
+def test_without_a_band_there_is_a_ladder_and_no_error():
+    law, held_out, _ = split_archive(lags=2, units=12, time=6)
+    calibration = pp.calibrate(law, held_out, W_FEATURES, seed=0)
+    if calibration.parts:
+        pytest.skip("a band was to be had")
+    assert calibration.rung("uniform").verdict == "fails"
+    assert "No uniform band" in calibration.rung("uniform").claim
+    assert not calibration.inside_at(held_out).any()
+    with pytest.raises(pp.errors.SettingError, match="no error at single contexts"):
+        calibration.error_at(held_out)
+    with pytest.raises(pp.errors.SettingError, match="no error at single contexts"):
+        pp.PulseUCB(law, W_FEATURES, calibration=calibration, reward_sd=0.1, theta_bound=1.0)
+
+
+def test_budgets_of_rungs_add_up_one_bound_for_every_context(right):
+    calibration = right[2]
+    for name in ("average", "groups", "free"):
+        bound = calibration.rung(name).details.largest_bound[0]
+        # Phi = (W, W a): both features of arm 1 are off by the bound
+        assert_allclose(calibration.budget(rounds=10, rung=name), 10 * np.sqrt(2) * bound)
+    with pytest.raises(pp.errors.SettingError, match="no bound to add up"):
+        calibration.budget(rounds=10, rung="forecast")
+
+
+def test_what_was_saved_has_the_same_ladder(right, tmp_path):
+    calibration = right[2]
+    again = pp.load(pp.save(calibration, tmp_path / "c"), features=W_FEATURES)
+    assert again.claim == calibration.claim
+    assert repr(again) == repr(calibration)
+    for one, two in zip(again.rungs, calibration.rungs, strict=True):
+        assert one.checks == two.checks
+        assert_array_equal(one.sizes, two.sizes)
+        if two.details is not None:
+            assert one.details.table.equals(two.details.table)
+
+
+def test_crossfitting_puts_both_halves_together():
+    history = split_archive(lags=2, units=80)[1]
+    made = pp.calibration.crossfit(pp.linear_lags(2), history, W_FEATURES, seed=0).calibration
+    assert [rung.name for rung in made.rungs] == NAMES
+    assert "First:" in made.claim
+    assert made.rung("forecast").benchmark == ""
+    assert made.rung("uniform").benchmark == ON_S
+    assert len(made.rung("free").details.table) == 2
+
+
+def test_a_committee_around_a_ball_given_the_forecast_is_a_heuristic():
+    from pulse_pyro.policies.balls import with_advisor_note
+    from pulse_pyro.policies.guard import no_fence
+
+    ball = replace(no_fence(2), benchmark=ON_FORECAST)
+    assert with_advisor_note(ball, True).heuristic
+    assert not with_advisor_note(ball, False).heuristic
+    assert not with_advisor_note(replace(ball, benchmark=ON_S), True).heuristic
