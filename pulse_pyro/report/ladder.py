@@ -68,14 +68,14 @@ def ladder_sections(calibration: Calibration, theta_bound: float | None = None) 
 
 def _standing(calibration: Calibration) -> Section:
     standing, forecast = calibration.standing, calibration.rung("forecast")
+    conditional = [rung for rung in calibration.rungs if rung.verdict == "conditional"]
     if standing.verdict == "stands":
         place = calibration.rungs.index(standing) + 1
         text = (
             f"The strongest claim that stands is {standing.name}, rung {place} of "
             f"{len(calibration.rungs)}. {standing.claim} {NOT_COVERED.get(standing.name, '')}"
         )
-    conditional = [rung for rung in calibration.rungs if rung.verdict == "conditional"]
-    if standing.verdict != "stands":
+    else:
         held = "stands without a condition" if conditional else "about the law's error holds here"
         text = f"No claim {held}."
     if conditional:
@@ -214,13 +214,13 @@ def lines(rung: Rung) -> DataFrame | None:
     """Return the lines a rung was made of, both halves one after the other; None if it has none."""
     import pandas as pd
 
-    found = [made.table for made in halves(rung)]
-    if not found:
-        return None
-    if len(found) == 1:
-        return found[0]
-    numbered = [table.assign(half=i + 1) for i, table in enumerate(found)]
-    return pd.concat([table[["half", *found[0].columns]] for table in numbered])
+    found: list[DataFrame] = [made.table for made in halves(rung)]
+    if len(found) < 2:
+        return found[0] if found else None
+    for half, table in enumerate(found, start=1):
+        table.insert(0, "half", half)
+    both: DataFrame = pd.concat(found)
+    return both
 
 
 def _groups(calibration: Calibration) -> list[Section]:

@@ -56,12 +56,17 @@ def legend_below(axes: Sequence[Axes], columns: int) -> None:
     handles: list[Artist] = []
     labels: list[str] = []
     for ax in axes:
-        drawn, names = ax.get_legend_handles_labels()
+        drawn, names = _without_legend(ax)
         handles, labels = handles + drawn, labels + names
-        own = ax.get_legend()
-        if own is not None:
-            own.remove()
     _below(axes[0], handles, labels, columns)
+
+
+def _without_legend(ax: Axes) -> tuple[list[Artist], list[str]]:
+    """Return what an axis' own legend lists, and take it away."""
+    own = ax.get_legend()
+    if own is not None:
+        own.remove()
+    return ax.get_legend_handles_labels()
 
 
 def _below(ax: Axes, handles: list[Artist], labels: list[str], columns: int) -> None:
@@ -166,11 +171,10 @@ def reliability_panels(calibration: Calibration) -> Axes:
     for j, name in enumerate(names):
         for apart, ax in enumerate(axes[2 * j : 2 * j + 2]):
             reliability_plot(calibration, j, ax, apart=bool(apart))
-            ax.get_legend().remove()
             title = "mean error, enlarged" if apart else shorten(name, 28, placeholder="...")
             tidy(ax, "forecast", "sds" if apart else "mean outcome", title)
     # of all panels each kind of mark once
-    found = [ax.get_legend_handles_labels() for ax in axes]
+    found = [_without_legend(ax) for ax in axes]
     marks = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     _below(axes[0], list(marks.values()), list(marks), 1)
     return axes[0]

@@ -210,8 +210,9 @@ def band_axis(part: Part, target: int) -> str:
 
 def _seen(budget: Budget) -> Bool:
     """Return the contexts that are drawn: in the domain, or, if none is, all that are seen."""
-    known = np.isfinite(budget.half).all(-1)
-    return budget.inside & known if (budget.inside & known).any() else known
+    known: Bool = np.all(np.isfinite(budget.half), axis=-1)
+    inner: Bool = budget.inside & known
+    return inner if inner.any() else known
 
 
 def _across(calibration: Calibration, part: Part, budget: Budget, target: int) -> Float1:
