@@ -9,6 +9,7 @@ BANDS = {
     "lipschitz": "pulse_pyro.bands.spline:lipschitz",
     "linear": "pulse_pyro.bands.linear:linear",
     "additive": "pulse_pyro.bands.additive:additive",
+    "tensor": "pulse_pyro.bands.tensor:tensor",
     "single_index": "pulse_pyro.bands.single_index:single_index",
 }
 _HOMES = {

@@ -10,7 +10,7 @@ from scipy.interpolate import BSpline
 from pulse_pyro._core.arrays import Bool, Float1, Float2
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import BandFit, BandMethod, Sample
-from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, basis_critical, fit_basis
+from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, fit_basis, skewed_critical
 from pulse_pyro.bands.spline import (
     DEGREE,
     UNDERSMOOTH,
@@ -74,7 +74,7 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
     if not (box[1] > box[0]).all():
         name = sample.x_names[int(np.argmin(box[1] - box[0]))]
         raise DataError(f"bands: input {name!r} hardly varies; leave it out of the summary.")
-    _check_apart(sample)
+    check_apart(sample)
     basis = SplineSum(box, np.stack([uniform_knots(low, high, each) for low, high in box.T]))
     inside = ((sample.x >= box[0]) & (sample.x <= box[1])).all(1)
     kept = sample.take(inside)
@@ -88,7 +88,7 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
     axes = np.meshgrid(*(np.linspace(low, high, side) for low, high in box.T), indexing="ij")
     lattice = np.stack([a.ravel() for a in axes], axis=1)
     nu = float(len(kept.x) - edf if fit.noise == "rows" else kept.units - 1)
-    c, mapped = basis_critical(fit, basis.design(lattice), method, level, nu, rng)
+    c, mapped, how = skewed_critical(fit, basis.design(lattice), method, level, nu, rng)
     steep = np.stack([_steepest(basis, fit, mapped, k, side) for k in range(p)])  # (p, q)
     q = sample.y.shape[1]
     span = ", ".join(
@@ -104,12 +104,12 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
         beyond=mapped,
         steep=steep,
     )
-    made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom"
+    made = f"sum of {p} undersmoothed, twiced splines, {edf:.1f} degrees of freedom{how}"
     box_fit = basis_band("additive", made, kept, fit, shape=shape, level=level, critical=c)
     return replace(box_fit, kept=inside)
 
 
-def _check_apart(sample: Sample) -> None:
+def check_apart(sample: Sample) -> None:
     """Refuse inputs that move together: off their common curve nothing is known about the sum."""
     for k, name in enumerate(sample.x_names):
         rest = np.delete(sample.x, k, axis=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy import linalg, sparse
@@ -11,8 +12,18 @@ from scipy import linalg, sparse
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Float4, Int
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.bands import critical
-from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, Values, consecutive
+from pulse_pyro.bands.band import Band, BandFit, BandMethod, BandShape, Sample, Values, consecutive
+from pulse_pyro.bands.bins import MOST_ROWS, SKEWED
+from pulse_pyro.bands.curve import WILD
 from pulse_pyro.bands.dependence import choose_noise
+
+Design: TypeAlias = Float2 | sparse.csr_array  # (n, K): splines of several inputs are mostly 0
+BLOCK = 2_000_000  # numbers held at a time
+PROBES = 100  # rows at which the local sample size is looked at
+RESAMPLED = 150  # points a studentised bootstrap is run over
+STEPS = 3_000_000_000  # multiplications it may take
+STUDENTISED = ", critical value by bootstrap t"
+VARIANCE = (0.05, 20.0)  # of the noise around a row, over its mean
 
 
 class Basis(Protocol):
@@ -56,14 +67,24 @@ class BasisShape:
 
 @dataclass(frozen=True, eq=False)
 class BasisFit:
-    """coef_j = inner_j b'y_j on rows b (n, K): what is left, and its robust covariance."""
+    """coef_j = inner_j b'y_j on rows b (n, K): what is left, and its robust covariance.
 
-    b: Float2
+    Attributes
+    ----------
+    residual, scaled : (n, q) what is left, and the same over 1 - leverage.
+    leverage : (n, q). code : (n,) unit of each row, 0 .. units - 1. noise : "rows" or "units".
+    cov : (q, K, q, K) of coef.
+    """
+
+    b: Design
     inner: tuple[Float2, ...]
     coef: Float2
     residual: Float2
-    noise: str
+    noise: Literal["rows", "units"]
     cov: Float4
+    scaled: Float2 | None = None
+    leverage: Float2 | None = None
+    code: Int | None = None
 
     def factor(self, points: Float2) -> Float2:
         """Return F (q m, r) with F F' the covariance of the estimate at b (m, K), all q."""
@@ -72,9 +93,102 @@ class BasisFit:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         return np.concatenate([points @ root[j * k : (j + 1) * k] for j in range(q)])
 
+    @cached_property
+    def skewness(self) -> float:
+        """|skewness| of the noise over the root of the local sample size, the worst coordinate's.
+
+        The order of the error a normal critical value makes. Residuals are divided by the spread
+        around them first; of |skewness| only what exceeds two standard errors counts. The local
+        sample size is the median of :meth:`freedom` over some of the rows.
+        """
+        if self.scaled is None or not len(self.scaled):
+            return 0.0
+        n = len(self.scaled)
+        worst, rows = 0.0, np.unique(np.linspace(0, n - 1, PROBES).astype(np.int64))
+        for j in range(self.scaled.shape[1]):
+            standard = self.scaled[:, j] / self.spread(j)
+            standard = np.clip(standard - standard.mean(), -1e6, 1e6)
+            moment = float((standard**3).mean() / (standard**2).mean() ** 1.5)
+            sure = max(abs(moment) - 2.0 * np.sqrt(6.0 / n), 0.0)
+            if sure > 0:
+                local = max(float(np.median(self.freedom(dense(self.b[rows]), j))), 1.0)
+                worst = max(worst, sure / np.sqrt(local))
+        return worst
+
+    def spread(self, j: int) -> Float1:
+        """Return the root of the noise's variance at each row, as the basis follows it, (n,)."""
+        assert self.scaled is not None
+        square = self.scaled[:, j] ** 2
+        level = max(float(square.mean()), 1e-300)
+        smooth = np.asarray(self.b @ (self.inner[j] @ (self.b.T @ square)))
+        out: Float1 = np.sqrt(np.clip(smooth, VARIANCE[0] * level, VARIANCE[1] * level))
+        return out
+
+    def freedom(self, points: Float2, j: int) -> Float1:
+        """Satterthwaite degrees of freedom of coordinate j's variance at b (m, K): (m,).
+
+        (sum_g w_g)^2 / sum_g w_g^2, w_g the sum of squared weights l_i(x)^2 over the rows of g: a
+        row, or a unit where noise depends within units; less 1 for units.
+        """
+        assert self.code is not None
+        right = points @ self.inner[j]  # (m, K)
+        n, units = self.b.shape[0], int(self.code.max()) + 1
+        clustered = self.noise == "units" and units < n
+        total, fourth = np.zeros(len(points)), np.zeros(len(points))
+        by_unit = np.zeros((units, len(points))) if clustered else None
+        for at in row_blocks(n, max(self.b.shape[1], len(points))):
+            square = np.asarray(self.b[at] @ right.T) ** 2
+            total += square.sum(0)
+            if by_unit is None:
+                fourth += (square**2).sum(0)
+            else:
+                by_unit += membership(self.code[at], units) @ square
+        if by_unit is not None:
+            fourth = (by_unit**2).sum(0)
+        out: Float1 = total**2 / np.maximum(fourth, 1e-300) - float(self.noise == "units")
+        return out
+
+
+def dense(b: Any) -> Float2:
+    """Return a matrix, sparse or not, in full."""
+    out: Float2 = b.toarray() if sparse.issparse(b) else np.asarray(b)
+    return out
+
+
+def row_blocks(n: int, width: int) -> list[slice]:
+    """Return runs of rows of which so many columns fit into memory."""
+    each = max(BLOCK // max(width, 1), 1)
+    return [slice(start, min(start + each, n)) for start in range(0, n, each)]
+
+
+def quadratic(b: Design, inner: Float2) -> Float1:
+    """Return b_i' inner b_i of every row of b (n, K): (n,)."""
+    if not sparse.issparse(b):
+        out: Float1 = ((b @ inner) * b).sum(1)
+        return out
+    parts = [
+        np.asarray(b[at].multiply(np.asarray(b[at] @ inner)).sum(1)).ravel()
+        for at in row_blocks(b.shape[0], b.shape[1])
+    ]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def times_rows(b: Design, values: Float1) -> Design:
+    """Return b (n, K) with row i times values_i."""
+    if sparse.issparse(b):
+        return sparse.csr_array(sparse.diags_array(values) @ b)
+    out: Float2 = b * values[:, None]
+    return out
+
+
+def membership(code: Int, units: int) -> sparse.csr_array:
+    """Return (units, n) with 1 where a row belongs to a unit."""
+    n = len(code)
+    return sparse.csr_array((np.ones(n), (code, np.arange(n))), shape=(units, n))
+
 
 def fit_basis(
-    b: Float2, y: Float2, unit: Int, inner: tuple[Float2, ...], method: BandMethod, free: int
+    b: Design, y: Float2, unit: Int, inner: tuple[Float2, ...], method: BandMethod, free: int
 ) -> BasisFit:
     """Estimate and its sandwich covariance (q, K, q, K): HC3 by row or clustered by unit.
 
@@ -86,7 +200,7 @@ def fit_basis(
         raise DataError(
             "bands: a target has no noise around its fit; is it a copy of the summary, or constant?"
         )
-    leverage = np.stack([((b @ a) * b).sum(1).clip(0.0, 1.0) for a in inner], axis=1)
+    leverage = np.stack([quadratic(b, a).clip(0.0, 1.0) for a in inner], axis=1)
     # a row that decides its own fit leaves no residual to judge it by: the others' size stands in
     scaled = np.where(
         leverage < 0.95, residual / (1.0 - np.minimum(leverage, 0.95)), _rms(residual, leverage)
@@ -94,19 +208,19 @@ def fit_basis(
     noise = choose_noise(residual, unit, method.noise, free)
     q, k = len(inner), b.shape[1]
     cov = np.empty((q, k, q, k))
+    code, units = consecutive(unit)
     if noise == "units":
-        code, units = consecutive(unit)
-        member = sparse.csr_array((np.ones(len(code)), (code, np.arange(len(code)))))
-        score = [np.asarray(member @ (b * e[:, None])) for e in scaled.T]
+        member = membership(code, units)
+        score = [member @ times_rows(b, e) for e in scaled.T]
     for j in range(q):
         for m in range(j, q):
             if noise == "rows":
-                meat = b.T @ (b * (scaled[:, j] * scaled[:, m])[:, None])
+                meat = dense(b.T @ times_rows(b, scaled[:, j] * scaled[:, m]))
             else:
-                meat = score[j].T @ score[m] * (units / (units - 1.0))
+                meat = dense(score[j].T @ score[m]) * (units / (units - 1.0))
             block = inner[j] @ meat @ inner[m].T
             cov[j, :, m], cov[m, :, j] = block, block.T
-    return BasisFit(b, inner, coef, residual, noise, cov)
+    return BasisFit(b, inner, coef, residual, noise, cov, scaled, leverage, code)
 
 
 def _rms(residual: Float2, leverage: Float2) -> Float1:
@@ -143,13 +257,124 @@ def basis_critical(
     return c, critical.student(c, nu)
 
 
+class BasisCritical(NamedTuple):
+    """Critical values (q,), before and after the t map, and in words how, if by bootstrap-t."""
+
+    normal: Float1
+    mapped: Float1
+    how: str
+
+
+def skewed_critical(
+    fit: BasisFit,
+    points: Float2,
+    method: BandMethod,
+    level: float,
+    nu: float,
+    rng: np.random.Generator,
+) -> BasisCritical:
+    """Return critical values over the points b (m, K), by bootstrap-t where noise is skewed.
+
+    See :func:`skewed_reach`; the value then knows about small samples, and Student's t is left out.
+    """
+    c, mapped = basis_critical(fit, points, method, level, nu, rng)
+    reach = skewed_reach(fit, points, method, level, rng)
+    if reach is None:
+        return BasisCritical(c, mapped, "")
+    return BasisCritical(c, c * reach, STUDENTISED)
+
+
+def skewed_reach(
+    fit: BasisFit, points: Float2, method: BandMethod, level: float, rng: np.random.Generator
+) -> Float1 | None:
+    """Return how much further studentised suprema reach than normal ones, (q,) >= 1, or None.
+
+    None unless ``critical="auto"`` and skewness over the root of the local sample size matters
+    (:attr:`BasisFit.skewness`). Both quantiles are over up to 150 of the points b (m, K). Redrawn
+    noise keeps its shape and may change its scale with x (rows), or keeps all it has within a unit
+    (units). More than 2.5 times as far is not believed: then redrawn noise has no variance to
+    divide somewhere.
+    """
+    if method.critical != "auto" or fit.skewness <= SKEWED or len(fit.residual) > MOST_ROWS:
+        return None
+    some = points[np.unique(np.linspace(0, len(points) - 1, RESAMPLED).astype(np.int64))]
+    normal, _ = basis_critical(fit, some, method, level, np.inf, rng)
+    reach = studentised_critical(fit, some, method, level, rng) / normal
+    return np.maximum(reach, 1.0) if (reach <= WILD).all() else None
+
+
+def studentised_critical(
+    fit: BasisFit, points: Float2, method: BandMethod, level: float, rng: np.random.Generator
+) -> Float1:
+    """Return quantiles (q,) of sup |m*(x) - m(x)| / se*(x) over b (m, K), se* re-estimated."""
+    q = fit.coef.shape[1]
+    each = level if method.coordinates == "joint" else 1.0 - (1.0 - level) / q
+    draws = min(method.draws, max(1000, int(np.ceil(10.0 / (1.0 - each)))))
+    draw = _redrawn_units if fit.noise == "units" else _redrawn_rows
+    cost = len(points) * len(fit.residual) * q * 2 * draws
+    if cost > STEPS:  # fewer points: how far suprema reach hangs little on their number
+        keep = max(len(points) * STEPS // cost, 10)
+        points = points[np.unique(np.linspace(0, len(points) - 1, keep).astype(np.int64))]
+    sups = draw(fit, points, draws, rng)  # (draws, q)
+    if method.coordinates == "joint":
+        return np.full(q, critical.quantile(sups.max(1), level))
+    return np.array([critical.quantile(s, each) for s in sups.T])
+
+
+def _redrawn_rows(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
+    """Draw suprema (draws, q) with standardised residuals redrawn, whole rows together."""
+    assert fit.scaled is not None
+    assert fit.leverage is not None
+    n, q = fit.residual.shape
+    spread = np.stack([fit.spread(j) for j in range(q)], axis=1)
+    standard = fit.scaled / spread
+    standard -= standard.mean(0)
+    weights = [np.asarray(fit.b @ (points @ a).T).T for a in fit.inner]  # (m, n) each
+    out = np.zeros((draws, q))
+    step = max(min(draws, BLOCK // n), 1)
+    for start in range(0, draws, step):
+        stop = min(start + step, draws)
+        pick = rng.integers(n, size=(n, stop - start))
+        for j, (a, w) in enumerate(zip(fit.inner, weights, strict=True)):
+            noise = standard[:, j][pick] * spread[:, j, None]
+            coef = a @ (fit.b.T @ noise)
+            left = (noise - fit.b @ coef) / (1.0 - np.minimum(fit.leverage[:, j], 0.95))[:, None]
+            se = np.sqrt(w**2 @ left**2)
+            out[start:stop, j] = (np.abs(points @ coef) / np.maximum(se, 1e-300)).max(0)
+    return out
+
+
+def _redrawn_units(fit: BasisFit, points: Float2, draws: int, rng: np.random.Generator) -> Float2:
+    """Draw suprema (draws, q) with whole units redrawn, the inverse Gram matrix held."""
+    assert fit.scaled is not None
+    assert fit.code is not None
+    q, units = fit.coef.shape[1], int(fit.code.max()) + 1
+    member = membership(fit.code, units)
+    psi = []
+    for j, a in enumerate(fit.inner):
+        score = member @ times_rows(fit.b, fit.scaled[:, j])
+        each = np.asarray(score @ (points @ a).T)  # (units, m)
+        psi.append(each - each.mean(0))
+    out = np.zeros((draws, q))
+    step = max(min(draws, BLOCK // units), 1)
+    for start in range(0, draws, step):
+        stop = min(start + step, draws)
+        times = rng.multinomial(units, np.full(units, 1.0 / units), size=stop - start)
+        for j, each in enumerate(psi):
+            total = times @ each
+            var = (times @ each**2 - total**2 / units) * (units / (units - 1.0))
+            sup = np.abs(total) / np.sqrt(np.maximum(var, 1e-300))
+            out[start:stop, j] = sup.max(1)
+    return out
+
+
 def basis_band(
     kind: str,
     made: str,
     sample: Sample,
     fit: BasisFit,
     *,
-    shape: BasisShape,
+    shape: BandShape,
     level: float,
     critical: Float1,
 ) -> BandFit:
@@ -168,7 +393,8 @@ def basis_band(
     )
 
     def smooth(columns: Float2, j: int) -> Float2:
-        out: Float2 = fit.b @ (fit.inner[j] @ (fit.b.T @ columns))
+        out: Float2 = np.asarray(fit.b @ (fit.inner[j] @ (fit.b.T @ columns)))
         return out
 
-    return BandFit(band, np.ones(len(sample.x), dtype=np.bool_), fit.residual, smooth)
+    kept = np.ones(len(sample.x), dtype=np.bool_)
+    return BandFit(band, kept, fit.residual, smooth, skewness=fit.skewness)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import sparse, stats
 
 from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro._core.errors import DataError
@@ -15,6 +15,8 @@ MANY = 50  # units from which clustering costs next to nothing
 FEWEST = 5  # units below which nothing can be said about dependence
 FEWEST_CLUSTERS = 10
 LEVEL = 0.1
+DATE_ROWS = 200_000  # rows looked at for shared dates, of clusters drawn at random
+DATE_BATCH = 16_000_000  # values of the drawn sums held at a time
 
 
 def dependence_p(residual: Float1, unit: Int) -> float:
@@ -62,3 +64,40 @@ def choose_noise(
         return "units"
     depends = units >= MANY or any(dependence_p(r, unit) < LEVEL for r in residual.T)
     return "units" if depends and units >= needed else "rows"
+
+
+def shared_dates_p(
+    residual: Float1, cluster: Int, date: Int, rng: np.random.Generator, draws: int = 999
+) -> float:
+    """Return the p-value of "clusters that share dates do not move together".
+
+    residual, cluster, date : (n,) of each row. R_cd is the sum of a cluster's residuals at a date;
+
+        Q = sum_d ( (sum_c R_cd)^2 - sum_c R_cd^2 ) = sum over pairs of clusters, 2 sum_d R_cd R_c'd
+
+    against the same Q with each cluster's residuals times a random sign, which leaves all that a
+    cluster does within itself. Exact if clusters are independent and each is as likely as its
+    negative; else for many clusters. One-sided: moving together is what makes variances by cluster
+    too small. 1 where no date is shared. Not seen: effects of a date that cancel over clusters.
+    """
+    code, clusters = consecutive(cluster)
+    if len(code) > DATE_ROWS:
+        place = rng.permutation(clusters)
+        size = np.bincount(code)[np.argsort(place)]
+        some = place[code] < max(int((np.cumsum(size) <= DATE_ROWS).sum()), FEWEST_CLUSTERS)
+        residual, date = residual[some], date[some]
+        code, clusters = consecutive(code[some])
+    day, days = consecutive(date - date.min())
+    summed = sparse.csr_array((residual, (code, day)), shape=(clusters, days))  # adds up repeats
+    there = sparse.csr_array((np.ones(len(code)), (code, day)), shape=(clusters, days))
+    shared = np.bincount(there.indices, minlength=days) > 1
+    if not shared.any():
+        return 1.0
+    rows = summed[:, np.flatnonzero(shared)].T.tocsr()
+    plain = float((np.asarray(rows.sum(1)) ** 2).sum())
+    beyond, batch = 0, max(DATE_BATCH // max(rows.shape), 1)
+    for first in range(0, draws, batch):
+        signs = rng.choice(np.array([-1.0, 1.0]), (clusters, min(batch, draws - first)))
+        # the sum of own squares is the same for every draw: only the first part is compared
+        beyond += int(((np.asarray(rows @ signs) ** 2).sum(0) >= plain * (1.0 - 1e-12)).sum())
+    return float((1 + beyond) / (1 + draws))

@@ -57,7 +57,15 @@ def lack_of_fit(
             labels += label
     if not scores:
         return LackOfFit(1.0, 0.0, "nothing: no candidate was left out")
-    psi = np.concatenate(scores, axis=1)
+    return judge_scores(np.concatenate(scores, axis=1), labels, rng, draws)
+
+
+def judge_scores(psi: Float2, labels: list[str], rng: np.random.Generator, draws: int) -> LackOfFit:
+    """Judge the largest of m scores, psi (clusters, m) what each cluster adds to it.
+
+    max_k |sum_c psi_ck| / sd_k, each as the normal value of its t with clusters - 1 degrees of
+    freedom, against the supremum of the multiplier bootstrap by cluster. labels : of the m scores.
+    """
     # centred: under a real lack of fit the scores have a mean, which must not widen the null
     centred = psi - psi.mean(0)
     spread = np.sqrt((centred**2).sum(0))

@@ -12,7 +12,7 @@ from scipy.linalg import qr
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, positive
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, check_level
-from pulse_pyro.bands.basis import BasisShape, basis_band, basis_critical, fit_basis
+from pulse_pyro.bands.basis import BasisShape, basis_band, fit_basis, skewed_critical
 
 # Inputs that repeat others: a linear band lives on what they span.
 
@@ -160,9 +160,9 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
         scope, far = f"every context, {p} inputs{only}", np.inf
     else:
         rows = rng.permutation(n)[:CLOUD]
-        c, mapped = basis_critical(fit, b[rows], method, level, nu, rng)
+        c, mapped, how = skewed_critical(fit, b[rows], method, level, nu, rng)
         mapped = np.minimum(mapped, everywhere)
-        made += f"critical value over {len(rows)} contexts"
+        made += f"critical value over {len(rows)} contexts{how}"
         scope = (
             f"{len(rows)} contexts at once, among the {method.domain:.0%} nearest the centre, "
             f"{p} inputs{only}"

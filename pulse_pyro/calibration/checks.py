@@ -8,15 +8,31 @@ from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import BandFit, Sample
 from pulse_pyro.bands.bins import SKEWED
-from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p
+from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p, shared_dates_p
 from pulse_pyro.bands.kinks import GATE
-from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
+from pulse_pyro.bands.lack_of_fit import MIX
+from pulse_pyro.bands.misfits import Misfit, RowTimes, misfit_tests
 from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.calibration.rung import ErrorRows
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
 
 FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
+SHARED_LIMITS = (0.01, 0.001)
+# test -> the name of its check, and what it asks
+ASKS = {
+    "score": (
+        "lack of fit",
+        "given the summary, in the band's form, the past of S tells no more.",
+    ),
+    "products": ("products of inputs", "no product of two inputs tells more."),
+    "waves": ("waves of inputs", "no wave in one or two inputs tells more."),
+    "jump": ("jumps", "what is left does not jump along an input."),
+    "time": ("time", "what is left has no trend and no weekday."),
+    "unit length": ("unit length", "units that stay long are like those that leave."),
+    "hunting": ("hunting", "boosted trees find nothing in all that is known at a row."),
+}
+GATES = tuple(name for name, _ in ASKS.values())
 COLUMNS = 60  # lagged columns the lack-of-fit test looks at, at most
 BEYOND = 3  # lags it looks back beyond the summary's memory
 MANY_EACH = 5  # units per coefficient from which cluster variances of a linear band are steady
@@ -34,8 +50,12 @@ def band_checks(
 
     history : the archive they stand in. memory : how many rows the law looks at.
     """
-    out = [_lack_of_fit(fit, sample, rows, history, memory, seed), _dependence(fit, sample)]
-    rare = _rare(fit, sample)
+    out = _misfits(fit, sample, rows, history, memory, seed)
+    out.append(_dependence(fit, sample))
+    shared = _shared_dates(fit, rows, seed)
+    if shared is not None:
+        out.append(shared)
+    rare = _rare(fit, sample, rows)
     if rare is not None:
         out.append(rare)
     if np.isfinite(fit.skewness):
@@ -47,36 +67,53 @@ def band_checks(
     return out
 
 
-def _lack_of_fit(
+def _misfits(
     fit: BandFit, sample: Sample, rows: ErrorRows, history: History, memory: int, seed: int
-) -> Check:
-    lagged, names = _lagged(history, rows, memory)
-    inputs = [(sample.x, sample.x_names)]
+) -> list[Check]:
+    """Ask in seven ways whether the band leaves anything; each by its own p-value."""
+    columns, names = _lagged(history, rows, memory)
     if sample.x_names != rows.x_names:  # the band looks at less than the law
-        inputs.append((rows.x, rows.x_names))
-    omitted = np.concatenate([*(x[fit.kept] for x, _ in inputs), lagged[fit.kept]], axis=1)
-    test = lack_of_fit(
+        columns = np.concatenate([rows.x, columns], axis=1)
+        names = (*rows.x_names, *names)
+    found = misfit_tests(
         fit,
-        omitted,
-        (*(name for _, each in inputs for name in each), *names),
-        sample.unit[fit.kept],
+        sample,
+        columns,
+        names,
         stream(seed, "lack of fit"),
+        times=RowTimes(rows.unit, rows.time, rows.date, rows.per_day),
     )
+    return [_misfit(test) for test in found]
+
+
+def _misfit(test: Misfit) -> Check:
+    name, asks = ASKS[test.name]
+    if np.isnan(test.p):
+        return Check(name, "info", float("nan"), FIT_LIMITS[0], f"{test.worst.capitalize()}.")
     word = verdict(test.p, limits=FIT_LIMITS)
-    text = "p-value of: given the summary, in the band's form, the past of S tells no more."
+    text = f"p-value of: {asks}"
     if word != "pass":
-        text += (
-            f" What is left depends on {test.worst}: {_remedy(test.worst)} Until then the bound "
-        )
+        text += f" What is left depends on {test.worst}: {_remedy(test)} Until then the bound "
         text += "does not hold." if word == "fail" else "is in doubt."
-    return Check("lack of fit", word, test.p, FIT_LIMITS[0], text)
+    return Check(name, word, test.p, FIT_LIMITS[0], text)
 
 
-def _remedy(worst: str) -> str:
-    if worst == MIX:
-        return "squares or products of columns as columns of their own, or more lags, may help."
-    if worst.endswith(("squared", "curved")):
-        return "give the frame a column with its square, or another bend, and list it in observed."
+def _remedy(test: Misfit) -> str:
+    worst = test.worst
+    if test.name == "unit length":
+        return "units that leave differ from those that stay; give the law what tells them apart."
+    if test.name == "time":
+        return "give the law the time, or the weekday, as a column."
+    if test.name in ("products", "hunting", "waves") or worst == MIX:
+        return (
+            "squares or products of columns as columns of their own, a law that bends, or more "
+            "lags, may help."
+        )
+    if test.name == "jump" or worst.endswith(("squared", "curved")):
+        return (
+            "give the frame a column with its square, a step, or another bend, and list it in "
+            "observed."
+        )
     return "add it to the summary."
 
 
@@ -117,15 +154,32 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 
-def _rare(fit: BandFit, sample: Sample) -> Check | None:
+def _shared_dates(fit: BandFit, rows: ErrorRows, seed: int) -> Check | None:
+    """Ask whether clusters that share dates move together; nothing where dates are not known."""
+    if rows.date is None:
+        return None
+    date, cluster = rows.date[fit.kept], rows.cluster[fit.kept]
+    rng = stream(seed, "shared dates")
+    each = [shared_dates_p(e, cluster, date, rng) for e in fit.residual.T]
+    p = min(1.0, min(each) * len(each))
+    text = "p-value of: clusters that share dates do not move together."
+    word = verdict(p, limits=SHARED_LIMITS)
+    if word != "pass":
+        text += " They do, so they are not independent, and no variance by cluster holds: declare "
+        text += 'larger clusters, a place or a period of time: cluster="city", cluster=("week",).'
+    return Check("shared dates", word, p, SHARED_LIMITS[0], text)
+
+
+def _rare(fit: BandFit, sample: Sample, rows: ErrorRows) -> Check | None:
     """Judge targets of few values: where one of them hardly occurs, no normal band can hold."""
     worst, name = np.inf, ""
-    y = sample.y[fit.kept]
-    centre = y - fit.residual
-    for j in range(y.shape[1]):
-        if len(np.unique(y[:PROBE, j])) > FEW_VALUES:
+    target, centre = rows.target[fit.kept], sample.y[fit.kept] - fit.residual
+    if (sample.y == rows.error).all():  # a band of the law's error: what it expects of the target
+        centre = centre + rows.forecast[fit.kept]
+    for j in range(target.shape[1]):
+        if len(np.unique(target[:PROBE, j])) > FEW_VALUES:
             continue
-        for part in np.array_split(y[np.argsort(centre[:, j]), j], GROUPS):
+        for part in np.array_split(target[np.argsort(centre[:, j]), j], GROUPS):
             _, count = np.unique(part, return_counts=True)
             least = int(count.sum() - count.max())
             if least < worst:

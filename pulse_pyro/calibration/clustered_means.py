@@ -37,6 +37,7 @@ LEAST_FREEDOM = 4.0  # df_k below which a cell is not judged
 RARE = 10  # rows of a value other than the usual one that a variance needs
 FEW_VALUES = 50  # distinct values up to which the usual one is looked for cell by cell
 SKEW_FREEDOM = 10.0  # least df of the quantile that skewness is told at
+ROWS_A_VALUE = 5  # rows each of few values has on average; else they are single measurements
 LOOK = 2000  # rows at which it is seen whether a target has few values
 USUAL = 0.1  # share of rows a value of a continuous target needs to be called usual
 
@@ -363,10 +364,11 @@ def _usual_value(target: Float1) -> _Usual:
     values, count = np.unique(some, return_counts=True)
     if len(values) <= FEW_VALUES:
         every = np.unique(np.round(target / step))
-        if len(every) <= 4 * FEW_VALUES:
+        if len(every) <= max(2, min(4 * FEW_VALUES, len(target) // ROWS_A_VALUE)):
             return _Usual(every * step, True, lowest, highest)
     top = int(count.argmax())
-    usual = values[top : top + 1] * step if count[top] >= USUAL * len(some) else np.zeros(0)
+    often = count[top] >= max(USUAL * len(some), RARE)
+    usual = values[top : top + 1] * step if often else np.zeros(0)
     return _Usual(usual, False, lowest, highest)
 
 

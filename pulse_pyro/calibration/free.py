@@ -16,6 +16,8 @@ from pulse_pyro.calibration.rung import ErrorRows, Rung, no_rung
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+FURTHER = 1.5  # size of the cluster that is added to those seen, as a share of the furthest's
+
 
 @dataclass(frozen=True, eq=False)
 class FreeLine:
@@ -69,7 +71,7 @@ def free_rung(rows: ErrorRows, *, level: float, seed: int) -> Rung:
     seed : not used: nothing is drawn. Rungs are asked alike.
 
     Not covered: clusters that depend on each other, contexts that shift, and mean squares that rest
-    on clusters too rare to be among the N. With 20 clusters whose intercepts are exponential
+    on clusters too rare to be among the N: with 20 clusters whose intercepts are exponential
     (squared, a tail that 20 draws seldom show) the limit held in about 80 %, not in 95.
     """
     check_level(level, "free_rung")
@@ -114,13 +116,15 @@ def upper_ratio(sums: Float1, size: Float1, level: float) -> float:
 
     Sums of squares are skewed: where the mean is too low its standard error is too. Three repairs,
     each needed with 20 clusters: t with (sum n_c^2)^2 / sum n_c^4 - 1 degrees of freedom; one more
-    copy of the cluster that lies furthest above (what N clusters did not show, the next may); and
-    the larger of the limit on the log scale and of Hall's cubic transformation (Hall 1992), which
-    takes the estimated skewness out of t. Without the copy, random intercepts of half the variance
-    were covered in 90 %, not 95.
+    cluster like the one that lies furthest above, half as large again (what N clusters did not
+    show, the next may); and the larger of the limit on the log scale and of Hall's cubic
+    transformation (Hall 1992), which takes the estimated skewness out of t.
     """
+    # 20 clusters at 95 %: t(4) noise was covered in 89 % without the further cluster, 93 with a
+    # plain copy, 96 with this one; spreads of clusters that are lognormal in 87, 91 and 94
     furthest = int((sums - sums.sum() / size.sum() * size).argmax())
-    sums, size = np.append(sums, sums[furthest]), np.append(size, size[furthest])
+    sums = np.append(sums, FURTHER * sums[furthest])
+    size = np.append(size, FURTHER * size[furthest])
     total = size.sum()
     mean = float(sums.sum() / total)
     apart = (sums - mean * size) / total

@@ -13,7 +13,7 @@ from pulse_pyro._core.arrays import Bool, Float1, Float2, Int
 from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.base import Check, Checks, Column, Schema, is_missing, level_text
+from pulse_pyro.base import Check, Checks, Column, Schema, level_text
 from pulse_pyro.calibration.clustered_means import (
     Cells,
     clustered_means,
@@ -29,6 +29,7 @@ FORECAST, TIME = "forecast", "time"  # names that are no columns
 QUANTILES = 5  # groups of a real column, and of the forecast
 PARTS = 3  # of a unit's steps
 QUARTERS = 4  # of a clock
+MOST_EDGES = 100  # an array of more numbers holds labels
 FEW_VALUES = 8  # up to which a column is taken value by value
 
 
@@ -90,8 +91,8 @@ class GroupErrors:
                 sds = in_sds(size / self.spread[self.target[i]])
                 out.append(f"within +-{size:.3g} ({sds} sd)")
             else:
-                few = f"{self.clusters[i]} cluster{'s' * (self.clusters[i] != 1)}"
-                why = "no rows" if self.rows[i] == 0 else f"{few} of such sizes are too few"
+                few = f"clusters of such sizes are too few ({self.clusters[i]})"
+                why = "no rows" if self.rows[i] == 0 else few
                 out.append(f"not judged: {why}")
         return tuple(out)
 
@@ -127,8 +128,9 @@ def groups_rung(
         and few-valued columns are taken value by value, clocks by quarter of their period, real
         ones by quintile), "forecast" (quintiles of each target's forecast) or "time" (early, middle
         and late steps of each unit). A choice is None (as a name alone), how many quantile groups,
-        rising edges, an array of labels, one for each row of the held-out archive, or a mapping
-        label -> True or False for each row of it. None: nothing was asked.
+        rising edges (fewer than 100 numbers), an array of labels, one for each row of the held-out
+        archive, or a mapping label -> True or False for each row of it; masks under one name must
+        not overlap or be empty. None: nothing was asked.
     schema : of the archive, which says what its S columns are.
     level : probability that the limits of all groups and targets hold. seed : of the simulated
         critical value.
@@ -456,9 +458,8 @@ def by_row(choice: Any) -> bool:
     if choice is None or isinstance(choice, int | float | str | np.number):
         return False
     values = np.asarray(choice)
-    # edges are a few rising numbers; an array of numbers that is not is one of labels
-    numbers = values.dtype.kind in "iuf" and values.ndim == 1
-    return not (numbers and len(values) < 100 and bool((np.diff(values) > 0).all()))
+    # a few numbers are edges; more are labels
+    return not (values.dtype.kind in "iuf" and values.size < MOST_EDGES)
 
 
 def _declared(rows: ErrorRows, name: str, choice: Any) -> tuple[tuple[str, ...], Int]:
@@ -481,25 +482,24 @@ def _declared(rows: ErrorRows, name: str, choice: Any) -> tuple[tuple[str, ...],
             )
         code = np.where(stacked.any(0), stacked.argmax(0), -1)
         return tuple(f"{name}: {label}" for label in masks), code[rows.history_row]
-    labels = np.asarray(choice, dtype=object).reshape(-1)
-    if np.ndim(choice) != 1 or len(labels) < needed:
+    import pandas as pd
+
+    labels = choice if isinstance(choice, pd.Series | pd.Categorical) else np.asarray(choice)
+    if np.ndim(labels) != 1 or len(labels) < needed:
         raise DataError(
             f"groups: {name!r} must hold a label for each row of the held-out archive, at least "
             f"{needed}, but its shape is {np.shape(choice)}."
         )
-    here = labels[rows.history_row]
-    text = np.array([None if is_missing(x) else level_text(x) for x in _distinct(here)], object)
-    known = sorted({x for x in text if x is not None}, key=str)
+    number, distinct = pd.factorize(labels)  # -1 where a label is missing
+    here = number[rows.history_row]
+    met = np.bincount(here[here >= 0], minlength=len(distinct)) > 0
+    text = [level_text(label) for label in distinct]
+    known = sorted({label for label, there in zip(text, met, strict=True) if there})
     if not known:
         raise DataError(f"groups: every label of {name!r} is missing.")
-    place = {x: i for i, x in enumerate(known)}
-    codes = {x: place.get(level_text(x), -1) for x in _distinct(here) if not is_missing(x)}
-    code = np.fromiter((codes.get(x, -1) for x in here), np.int64, len(here))
-    return tuple(f"{name} = {label}" for label in known), code
-
-
-def _distinct(labels: Any) -> list[Any]:
-    return list(dict.fromkeys(labels))
+    place = {label: i for i, label in enumerate(known)}
+    codes = np.array([*(place.get(label, -1) for label in text), -1])  # the last is for -1
+    return tuple(f"{name} = {label}" for label in known), codes[here]
 
 
 def _mask(mask: Any, name: str, label: Any, needed: int) -> Bool:

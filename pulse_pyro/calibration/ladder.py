@@ -288,6 +288,8 @@ def _subject(
         unit=rows.unit[keep],
         time=rows.time[keep],
         history_row=at,
+        date=None if history.dates is None else history.dates[at],
+        per_day=1.0 / history.step_days if history.step_days > 0 else 0.0,
     )
     return Subject(
         law=law,

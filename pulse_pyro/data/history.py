@@ -87,10 +87,13 @@ class History:
     schema : the columns: names, roles and kinds.
     cluster, clusters : (rows,) number of the independent piece a row belongs to, and the names of
         the pieces; by default every unit is one.
+    start : (units,) the calendar, where it is known, else None: how many steps after the first time
+        of the whole archive each unit's step 0 was, rounded down. Parts keep it, so they share it.
+    step_days : length of a step in days; 0 where times are plain numbers, or not known.
 
-    Step 0 is each unit's own first row: calendar dates of different units are not aligned. Nothing
-    is padded: one very long unit among short ones costs its own rows. Not checked: that clusters
-    are independent of each other.
+    Step 0 is each unit's own first row; :attr:`dates` puts units on one calendar. Nothing is
+    padded: one very long unit among short ones costs its own rows. Not checked: that clusters are
+    independent of each other.
     """
 
     s: Float2
@@ -101,6 +104,8 @@ class History:
     schema: Schema
     cluster: Int = None  # type: ignore[assignment]  # every unit is one
     clusters: tuple[str, ...] = ()
+    start: Int | None = None
+    step_days: float = 0.0
 
     def __post_init__(self) -> None:
         s, w = _own(self.s, np.float64), _own(self.w, np.float64)
@@ -125,6 +130,7 @@ class History:
             raise DataError("History.step must rise within each unit, from 0 or more.")
         if np.isinf(s).any() or np.isinf(w).any():
             raise DataError("History.s and .w must be finite or NaN, but got an infinite value.")
+        self._own_calendar()
         for what, names in (("units", self.units), ("clusters", self.clusters)):
             if len(set(names)) < len(names):
                 twice = Counter(names).most_common(1)[0][0]
@@ -154,6 +160,24 @@ class History:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "clusters", tuple(names))
         object.__setattr__(self, "schema", schema)
+
+    def _own_calendar(self) -> None:
+        """Keep the calendar as numbers that nobody else can change, or say what is wrong."""
+        days = float(self.step_days)
+        if not (np.isfinite(days) and days >= 0.0):
+            raise DataError(
+                f"History.step_days must be a length in days, or 0, but got {self.step_days!r}."
+            )
+        if self.start is None:
+            return
+        start = _own(self.start, np.int64)
+        if start.shape != (len(self.units),):
+            raise DataError(
+                f"History.start must have shape {(len(self.units),)}, but got {start.shape}."
+            )
+        start.flags.writeable = False
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "step_days", days)
 
     def _pieces(
         self, offsets: Int, cluster: Int, names: tuple[str, ...]
@@ -198,7 +222,8 @@ class History:
             ``unknown="other"`` and so on. A pandas category counts as declared. Levels are text.
 
         Times of all units must fall on one regular step (the greatest common divisor of the
-        gaps); a time that is absent is a gap, and lags that reach into it are NaN.
+        gaps); a time that is absent is a gap, and lags that reach into it are NaN. What units
+        share of the calendar is kept in :attr:`start` and read by :attr:`dates`.
 
         Examples
         --------
@@ -211,7 +236,7 @@ class History:
           archive only (W): mood
         """
         table = flat_from_frame(frame, Roles(unit, time, observed, missing), kinds, cluster)
-        for array in (table.s, table.w, table.offsets, table.step, table.cluster):
+        for array in (table.s, table.w, table.offsets, table.step, table.cluster, table.start):
             array.flags.writeable = False  # nobody else has it: no copy is needed
         return cls(*table)
 
@@ -283,8 +308,16 @@ class History:
         return np.repeat(np.arange(len(self.units)), self.lengths)
 
     @property
+    def dates(self) -> Int | None:
+        """(rows,) steps since the archive's first time, shared by all units; None if not known."""
+        if self.start is None:
+            return None
+        out: Int = self.start[self.unit_of] + self.step
+        return out
+
+    @property
     def id(self) -> str:
-        """Fingerprint of all values and where they stand, not of names."""
+        """Fingerprint of all values and where they stand, not of names or the calendar."""
         digest = hashlib.sha256()
         for array in (self.s, self.w, self.offsets, self.step):
             digest.update(repr(array.shape).encode())
@@ -306,7 +339,7 @@ class History:
             )
         at = at % len(self.units)
         offsets = np.concatenate([[0], np.cumsum(self.lengths[at])])
-        return self._part(self.rows_of(at), offsets, tuple(self.units[i] for i in at))
+        return self._part(self.rows_of(at), offsets, at)
 
     def rows_of(self, units: Int) -> Int:
         """Return the numbers of the rows of some units, by their positions, one after the other."""
@@ -329,24 +362,26 @@ class History:
         count = np.bincount(self.unit_of[keep], minlength=len(self.units))
         there = np.flatnonzero(count)
         offsets = np.concatenate([[0], np.cumsum(count[there])])
-        return self._part(np.flatnonzero(keep), offsets, tuple(self.units[i] for i in there))
+        return self._part(np.flatnonzero(keep), offsets, there)
 
-    def _part(self, rows: Int, offsets: Int, units: tuple[str, ...]) -> History:
-        """Return the archive of rows by number, grouped into units."""
+    def _part(self, rows: Int, offsets: Int, at: Int) -> History:
+        """Return the archive of rows by number, grouped into the units at these positions."""
         schema = replace(self.schema, moments=None)
-        if schema.cluster is None:
-            return History(self.s[rows], self.w[rows], offsets, self.step[rows], units, schema)
-        there, cluster = np.unique(self.cluster[rows], return_inverse=True)
-        names = tuple(self.clusters[i] for i in there)
+        cluster, names = None, ()
+        if schema.cluster is not None:
+            there, cluster = np.unique(self.cluster[rows], return_inverse=True)
+            names = tuple(self.clusters[i] for i in there)
         return History(
             s=self.s[rows],
             w=self.w[rows],
             offsets=offsets,
             step=self.step[rows],
-            units=units,
+            units=tuple(self.units[i] for i in at),
             schema=schema,
-            cluster=cluster,
+            cluster=cluster,  # type: ignore[arg-type]  # every unit is one
             clusters=names,
+            start=None if self.start is None else self.start[at],
+            step_days=self.step_days,
         )
 
     def take_clusters(self, index: Sequence[int] | Int) -> History:
@@ -503,13 +538,23 @@ class History:
             dropped=len(keep) - len(at),
         )
 
-    def to_frame(self) -> DataFrame:
-        """Return the long table of existing rows: unit, time (step within the unit), S and W."""
+    def to_frame(self, *, calendar: bool = False) -> DataFrame:
+        """Return the long table of existing rows: unit, time, S and W.
+
+        time : step within the unit; with ``calendar`` :attr:`dates`, so that an archive made of
+        the table anew has the same calendar.
+        """
         import pandas as pd
 
+        dates = self.dates if calendar else self.step
+        if dates is None:
+            raise DataError(
+                "History.to_frame: the calendar of this archive is not known; it is read from the "
+                "times of History.from_frame."
+            )
         keys: dict[str, Any] = {
             "unit": np.array(self.units, dtype=object)[self.unit_of],
-            "time": self.step,
+            "time": dates,
         }
         columns = {name: self.s[:, j] for j, name in enumerate(self.s_names)}
         columns |= {name: self.w[:, j] for j, name in enumerate(self.w_names)}

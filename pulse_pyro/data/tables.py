@@ -119,7 +119,8 @@ class FlatTable(NamedTuple):
 
     s (rows, s_dim), w (rows, w_dim); offsets (units + 1,): where each unit's rows begin; step
     (rows,): which step of the unit's regular grid a row is; cluster (rows,): number among
-    ``clusters``.
+    ``clusters``; start (units,): steps from the table's first time to each unit's first row,
+    rounded down; step_days: length of a step in days, 0 where times are plain numbers.
     """
 
     s: Float2
@@ -130,6 +131,8 @@ class FlatTable(NamedTuple):
     schema: Schema
     cluster: Int
     clusters: tuple[str, ...]
+    start: Int
+    step_days: float
 
 
 def flat_from_frame(
@@ -161,7 +164,9 @@ def flat_from_frame(
             f"from_frame: {unit}={frame[unit].iloc[at]!r} has two rows at "
             f"{time}={frame[time].iloc[at]}; aggregate or drop the duplicates first."
         )
-    width = int(np.gcd.reduce(gap)) if len(gap) else 1
+    # where no unit has two rows the calendar's step is that between units
+    apart = gap if len(gap) else np.diff(np.unique(tick))
+    width = int(np.gcd.reduce(apart)) if len(apart) else 1
     step = (tick - np.repeat(tick[start], np.diff(offsets))) // width
     steps = int((step[offsets[1:] - 1] + 1).sum())
     if steps > max(MOST_STEPS * len(frame), 10**6):
@@ -180,6 +185,8 @@ def flat_from_frame(
         schema=schema,
         cluster=label,
         clusters=names,
+        start=(tick[start] - tick.min()) // width,
+        step_days=width * _tick_days(frame[time]),
     )
 
 
@@ -440,3 +447,13 @@ def _ticks(column: Series, name: str) -> Int:
             "unit 0, 1, 2, ... or pass dates."
         )
     return values.astype(np.int64)
+
+
+def _tick_days(column: Series) -> float:
+    """Return how many days a tick of the time column is; 0 where times are plain numbers."""
+    if getattr(column.dtype, "kind", "O") != "M":
+        return 0.0
+    plain = column.dt.tz_localize(None) if getattr(column.dtype, "tz", None) else column
+    unit, count = np.datetime_data(plain.to_numpy().dtype)
+    tick = np.ones(1, np.int64).astype(f"timedelta64[{count}{unit}]")
+    return float((tick / np.timedelta64(1, "D"))[0])

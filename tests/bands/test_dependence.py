@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from scipy import stats
 
 from pulse_pyro._core.errors import DataError
-from pulse_pyro.bands.dependence import choose_noise, dependence_p
+from pulse_pyro.bands.dependence import choose_noise, dependence_p, shared_dates_p
 from tests.bands.helpers import SEED, generator
 from tests.helpers import FALSE_ALARM, binomial_floor
 
@@ -127,3 +127,49 @@ def test_clustering_needs_more_units_than_regressors():
         choose_noise(np.ones((210, 1)), unit, "units", 21)
     assert choose_noise(np.ones((210, 1)), unit, "units", 20) == "units"
     assert choose_noise(np.ones((210, 1)), unit, "auto", 21) == "rows"
+
+
+def by_date(seed, shock=0.0, level=0.0, clusters=20, dates=30):
+    """Residuals of clusters at the same dates, with a shock all share and levels of their own."""
+    rng = generator(seed)
+    r = rng.standard_normal((clusters, dates)) + level * rng.standard_normal((clusters, 1))
+    r += shock * rng.standard_normal(dates)
+    cluster, date = np.divmod(np.arange(clusters * dates), dates)
+    return r.ravel(), cluster, date, rng
+
+
+def test_the_p_of_shared_dates_is_that_of_all_signs():
+    # three clusters of one row at one date: Q = 2 (2 + 6 + 3) is beaten by no other sign pattern
+    r, cluster = np.array([1.0, 2.0, 3.0]), np.arange(3)
+    p = shared_dates_p(r, cluster, np.zeros(3, int), generator(0), draws=4000)
+    assert p == pytest.approx(2 / 8, abs=5 * np.sqrt(0.25 * 0.75 / 4000))
+
+
+@pytest.mark.parametrize("level", [0.0, 2.0])
+def test_clusters_that_share_dates_but_nothing_else_are_let_pass(level):
+    p = np.array([shared_dates_p(*by_date([60, r], level=level), draws=99) for r in range(200)])
+    assert (p <= 0.05).sum() <= stats.binom.isf(FALSE_ALARM, 200, 0.05)
+    assert (p <= 0.5).sum() >= binomial_floor(200, 0.5)
+
+
+def test_clusters_that_move_together_are_told():
+    p = [shared_dates_p(*by_date([61, r], shock=0.6)) for r in range(20)]
+    assert max(p) == pytest.approx(0.001)
+
+
+def test_clusters_of_time_share_no_date():
+    residual, cluster, _, rng = by_date(62, shock=5.0)
+    assert shared_dates_p(residual, cluster, np.arange(len(residual)), rng) == 1.0
+
+
+def test_rows_of_one_cluster_at_one_date_are_no_evidence():
+    # two units of a city on the same day: the pair lies within the cluster
+    rng = generator(63)
+    r = np.repeat(rng.standard_normal(200), 2)
+    cluster, date = np.repeat(np.arange(200), 2), np.repeat(np.arange(200) // 2, 2)
+    assert shared_dates_p(r, cluster, date, rng) > FALSE_ALARM
+
+
+def test_shared_dates_of_many_rows_are_looked_at_in_some_clusters():
+    residual, cluster, date, rng = by_date(64, shock=0.6, clusters=9000, dates=40)
+    assert shared_dates_p(residual, cluster, date + 10**9, rng, draws=99) == pytest.approx(0.01)

@@ -114,10 +114,12 @@ def split_archive(lags=2, units=30, time=15, seed=0):
 
 
 def band_values(calibration, s, part=0):
-    """Centre and half-width (batch, time, q) of a part's band at contexts s."""
+    """Centre, on the scale of W, and half-width (batch, time, q) of a part's band at contexts s."""
     part = calibration.parts[part]
     x = part.law.summary(s)
     centre, half, _ = part.band.at(x.reshape(-1, x.shape[-1]))
+    if part.own_error:
+        centre = centre + mean_at(part.law, s).reshape(centre.shape)
     return centre.reshape(*s.shape[:2], -1), half.reshape(*s.shape[:2], -1)
 
 

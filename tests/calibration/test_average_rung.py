@@ -261,6 +261,7 @@ def test_more_functions_than_clusters_are_refused():
     wide = bound(world(11, clusters=8, p=20))
     assert wide.kinds == ("the forecasts",)
     assert list(wide.k) == [2]
+    assert "21 clusters" in average_rung(world(11, clusters=8, p=20), level=0.95, seed=0).remedy
 
 
 @pytest.mark.parametrize("clusters", [1, 4])

@@ -37,16 +37,17 @@ def test_the_table_by_hand():
 
 
 def test_the_limit_by_hand():
-    sums, size = np.array([1.0, 2.0, 6.0]), np.array([2.0, 2.0, 2.0])
-    # a second copy of the cluster of 6: mean 15 / 8, apart from it by sums - 3.75 over 8
-    apart = (np.array([1.0, 2.0, 6.0, 6.0]) - 3.75) / 8
-    se, t = np.sqrt((apart**2).sum() * 4 / 3), stats.t.ppf(0.9, 3)
-    by_log = 15 / 8 * np.exp(t * se / (15 / 8))
+    sums, size = np.array([1.0, 2.0, 9.0]), np.array([2.0, 2.0, 2.0])
+    # one more like the third, half as large again: 13.5 of 3; mean 25.5 / 9
+    mean = 25.5 / 9
+    apart = (np.array([1.0, 2.0, 9.0, 13.5]) - mean * np.array([2.0, 2.0, 2.0, 3.0])) / 9
+    se = np.sqrt((apart**2).sum() * 4 / 3)
+    t = stats.t.ppf(0.9, 21**2 / 129 - 1)
+    by_log = mean * np.exp(t * se / mean)
     skew = (apart**3).sum() / (apart**2).sum() ** 1.5
+    x = min(np.roots([skew**2 / 27, skew / 3, 1.0, skew / 6 + t]).real)
     found = upper_ratio(sums, size, 0.9)
-    x = (15 / 8 - found) / se
-    hall = x + skew * x**2 / 3 + skew**2 * x**3 / 27 + skew / 6
-    assert found == pytest.approx(by_log) or hall == pytest.approx(-t)
+    assert found == pytest.approx(by_log) or found == pytest.approx(mean - se * x)
     assert found >= by_log * (1 - 1e-12)
 
 

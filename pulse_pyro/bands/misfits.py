@@ -1,0 +1,291 @@
+"""All tests of what a band leaves, each with its own p-value: scores, products, jumps, time, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from pulse_pyro._core.arrays import Float1, Float2, Int
+from pulse_pyro.bands.band import BandFit, Sample, consecutive
+from pulse_pyro.bands.form import Form, form_of, free_of
+from pulse_pyro.bands.hunting import hunt, some_rows
+from pulse_pyro.bands.lack_of_fit import BLOCK, FREQUENCIES, judge_scores, lack_of_fit
+
+MOST_ROWS = 100_000  # of whole clusters, from which the further scores are made
+MOST_INPUTS = (
+    20  # inputs scanned for jumps and waves, and MOST_PAIRS pairs, drawn if there are more
+)
+MOST_PAIRS = 190
+WAVE_PAIRS = 30
+PAIR_FREQUENCIES = FREQUENCIES[:2]
+DECILES = np.arange(1, 10) / 10.0
+WEEK = 7.0
+TAILS = (1, 3)  # last rows of a unit
+TESTS = ("score", "products", "waves", "jump", "time", "unit length", "hunting")
+
+
+class Misfit(NamedTuple):
+    """One test: p is NaN where it was not run, and ``worst`` then says why, else what stood out."""
+
+    name: str
+    p: float
+    worst: str
+
+
+class RowTimes(NamedTuple):
+    """When rows were: unit and its step (n,); date (n,), a step of the calendar all units share.
+
+    date : None where it is not known. per_day : steps a day; 0 where steps are no dates.
+    """
+
+    unit: Int
+    time: Int
+    date: Int | None = None
+    per_day: float = 0.0
+
+
+class _Known(NamedTuple):
+    """Columns about time, with names; rows of each row's unit, and its steps after the row."""
+
+    columns: list[tuple[str, Float1]]
+    length: Int
+    left: Int
+
+
+def misfit_tests(
+    fit: BandFit,
+    sample: Sample,
+    omitted: Float2,
+    names: tuple[str, ...],
+    rng: np.random.Generator,
+    *,
+    times: RowTimes | None = None,
+    draws: int = 1000,
+) -> tuple[Misfit, ...]:
+    """Test in seven ways whether the band leaves anything, each with a plain p-value.
+
+    fit, sample : a band and the rows (n) it was made from, unit being the cluster. omitted : (n, m)
+    further columns known at each row, such as lags, NaN where not there; names : of them. times :
+    when rows were; without them time and unit length are not looked at.
+
+    score : :func:`lack_of_fit`, as ever. products : of two inputs of the band. waves : sines and
+    cosines of its inputs, and products of two. jump : above or below each decile of an input.
+    time : trend of the calendar and of a unit's steps, weekday, time of day. unit length : how many
+    rows the unit has, and its last rows (who leaves, and when). These five: the supremum over
+    their candidates z of |sum_i e_i z_i| over its spread by cluster, z freed of what the band can
+    follow, multiplier bootstrap. hunting : :func:`pulse_pyro.bands.hunting.hunt` in all of it.
+
+    Each p-value is valid by itself; nothing is corrected for there being seven, since passing a
+    false claim is what must not happen: if all is well one of seven is below .05 in up to 30 % of
+    archives. None of them sees what its candidates cannot.
+    """
+    kept = np.flatnonzero(fit.kept)
+    x, y, unit = sample.x[kept], sample.y[kept], sample.unit[kept]
+    columns = np.concatenate([x, omitted[kept]], axis=1)
+    labels = (*sample.x_names, *names)
+    score = lack_of_fit(fit, columns, labels, unit, rng, draws)
+    out = [Misfit("score", score.p, score.worst)]
+    form = form_of(fit.band, x)
+    known = None if times is None else _known(times, kept)
+    code, clusters = consecutive(unit)
+    rows = some_rows(code, rng.permutation(clusters), MOST_ROWS, rng)
+    u, live = _standard(x[rows])
+    live_names = tuple(sample.x_names[k] for k in live)
+    scores = _Scores(form, x[rows], y[rows], unit[rows], rng, draws)
+    out += [
+        scores.judge("products", _products(u, live_names, rng)),
+        scores.judge("waves", _waves(u, live_names, rng)),
+        scores.judge("jump", _jumps(u, live_names, rng)),
+    ]
+    if known is None:
+        out += [Misfit(name, float("nan"), "not run: no times") for name in TESTS[4:6]]
+    else:
+        out += [
+            scores.judge("time", _times(known, rows)),
+            scores.judge("unit length", _lengths(known, rows)),
+        ]
+        columns = np.column_stack([columns, *(c for _, c in known.columns), known.length])
+        labels = (*labels, *(name for name, _ in known.columns), "unit length")
+    fresh = _distinct(columns)
+    found = hunt(
+        Sample(x, y, unit, sample.x_names, sample.y_names),
+        form,
+        columns[:, fresh],
+        tuple(labels[k] for k in fresh),
+        rng,
+        run=None if times is None else _stretches(times.unit[kept], unit),
+    )
+    worst = found.note or " and ".join(found.culprits) or "nothing"
+    return (*out, Misfit("hunting", found.p, worst))
+
+
+class _Scores:
+    """Scores of candidates on what the band's form leaves, by cluster."""
+
+    def __init__(
+        self,
+        form: Form,
+        x: Float2,
+        y: Float2,
+        unit: Int,
+        rng: np.random.Generator,
+        draws: int,
+    ) -> None:
+        self.b = form(x)
+        residual = free_of(self.b, y)
+        size = np.sqrt((residual**2).mean(0))
+        self.residual: Float2 = residual / np.where(size > 0, size, 1.0)
+        code, clusters = consecutive(unit)
+        rows = np.arange(len(code))
+        self.member = sparse.csr_array((np.ones(len(code)), (code, rows)), (clusters, len(code)))
+        self.rng, self.draws = rng, draws
+
+    def judge(self, name: str, candidates: Iterator[tuple[Float1, str]]) -> Misfit:
+        """Return the verdict on candidates (n,) with their names."""
+        psi: list[Float2] = []
+        labels: list[str] = []
+        block: list[Float1] = []
+        for z, label in candidates:
+            block.append(z)
+            labels.append(label)
+            if len(block) == BLOCK:
+                psi.append(self._sums(np.stack(block, axis=1)))
+                block = []
+        if block:
+            psi.append(self._sums(np.stack(block, axis=1)))
+        if not psi:
+            return Misfit(name, float("nan"), "not run: there is no such candidate")
+        q = self.residual.shape[1]
+        found = judge_scores(
+            np.concatenate(psi, axis=1), [k for k in labels for _ in range(q)], self.rng, self.draws
+        )
+        return Misfit(name, found.p, found.worst)
+
+    def _sums(self, z: Float2) -> Float2:
+        centred = z - z.mean(0)
+        free = free_of(self.b, centred)
+        # a candidate that the band can follow is rounding, not evidence
+        lost = (free**2).sum(0) <= 1e-12 * (centred**2).sum(0)
+        free[:, lost] = 0.0
+        product = free[:, :, None] * self.residual[:, None, :]
+        out: Float2 = np.asarray(self.member @ product.reshape(len(z), -1))
+        return out
+
+
+def _standard(x: Float2) -> tuple[Float2, Int]:
+    """Return standardised inputs that vary, clipped to 4 sds, and their positions."""
+    mean, sd = x.mean(0), x.std(0)
+    live = np.flatnonzero(sd > 1e-12 * (np.abs(mean) + 1e-300))
+    return np.clip((x[:, live] - mean[live]) / sd[live], -4.0, 4.0), live
+
+
+def _some(count: int, most: int, rng: np.random.Generator) -> Int:
+    if count <= most:
+        return np.arange(count)
+    return np.sort(rng.choice(count, most, replace=False))
+
+
+def _pairs(count: int, most: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    pairs = list(combinations(range(count), 2))
+    return [pairs[k] for k in _some(len(pairs), most, rng)]
+
+
+def _products(
+    u: Float2, names: tuple[str, ...], rng: np.random.Generator
+) -> Iterator[tuple[Float1, str]]:
+    for i, k in _pairs(len(names), MOST_PAIRS, rng):
+        yield u[:, i] * u[:, k], f"{names[i]} x {names[k]}"
+
+
+def _waves(
+    u: Float2, names: tuple[str, ...], rng: np.random.Generator
+) -> Iterator[tuple[Float1, str]]:
+    for i in _some(len(names), MOST_INPUTS, rng):
+        for f in FREQUENCIES:
+            for wave in (np.sin, np.cos):
+                yield wave(f * u[:, i]), f"{names[i]}, curved"
+    for i, k in _pairs(len(names), WAVE_PAIRS, rng):
+        for f in PAIR_FREQUENCIES:
+            for one in (np.sin, np.cos):
+                for two in (np.sin, np.cos):
+                    yield one(f * u[:, i]) * two(f * u[:, k]), f"waves of {names[i]} and {names[k]}"
+
+
+def _jumps(
+    u: Float2, names: tuple[str, ...], rng: np.random.Generator
+) -> Iterator[tuple[Float1, str]]:
+    for i in _some(len(names), MOST_INPUTS, rng):
+        for at in np.unique(np.quantile(u[:, i], DECILES)):
+            yield (u[:, i] > at).astype(np.float64), f"a jump in {names[i]}"
+
+
+def _known(times: RowTimes, kept: Int) -> _Known:
+    """Return row number, date, weekday and time of day as columns, and rows of the unit."""
+    code, units = consecutive(times.unit)
+    last = np.zeros(units, np.int64)
+    np.maximum.at(last, code, times.time)
+    columns = [("row number", times.time[kept].astype(np.float64))]
+    if times.date is not None:
+        date = times.date[kept].astype(np.float64)
+        columns.append(("date", date))
+        if times.per_day > 0:
+            days = date / times.per_day
+            if np.ptp(days) >= 2 * WEEK and times.per_day * WEEK >= 2:
+                columns.append(("day of the week", np.floor(days) % WEEK))
+            if times.per_day > 1:
+                columns.append(("time of day", days % 1.0))
+    return _Known(columns, np.bincount(code)[code][kept], (last[code] - times.time)[kept])
+
+
+def _times(known: _Known, rows: Int) -> Iterator[tuple[Float1, str]]:
+    """Yield trends of the calendar and of the unit's own steps, weekdays and hours."""
+    for name, whole in known.columns:
+        column = whole[rows]
+        span = float(np.ptp(column))
+        if not span > 0:
+            continue
+        if name == "day of the week":
+            for day in range(int(WEEK)):
+                yield (column == day).astype(np.float64), name
+            continue
+        phase = (column - column.min()) / span
+        if name == "time of day":
+            for k in (1, 2):
+                yield np.sin(2 * np.pi * k * column), name
+                yield np.cos(2 * np.pi * k * column), name
+            continue
+        for degree in (1, 2, 3):
+            yield np.polynomial.legendre.Legendre.basis(degree)(2.0 * phase - 1.0), name
+        for k in (1, 2):
+            yield np.sin(2 * np.pi * k * phase), name
+            yield np.cos(2 * np.pi * k * phase), name
+
+
+def _lengths(known: _Known, rows: Int) -> Iterator[tuple[Float1, str]]:
+    """Yield the length of a row's unit, and whether it is among the unit's last rows."""
+    length = known.length[rows].astype(np.float64)
+    if not np.ptp(length) > 0:
+        return
+    yield length, "unit length"
+    yield np.log(length), "unit length"
+    for tail in TAILS:
+        yield (known.left[rows] < tail).astype(np.float64), "a unit's last rows"
+
+
+def _stretches(unit: Int, cluster: Int) -> Int:
+    """Number the stretches of one unit in one cluster, (n,)."""
+    one, _ = consecutive(unit)
+    two, clusters = consecutive(cluster)
+    return consecutive(one * clusters + two)[0]
+
+
+def _distinct(columns: Float2) -> list[int]:
+    """Return the positions of columns that are no copy of an earlier one."""
+    seen: dict[bytes, int] = {}
+    for k, column in enumerate(columns.T):
+        seen.setdefault(np.ascontiguousarray(column).tobytes(), k)
+    return sorted(seen.values())

@@ -1,0 +1,223 @@
+"""Does a calibration hang on the random split? The same ladder on many splits of an archive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pulse_pyro._core.arrays import Float2, whole
+from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.parallel import Engine, Local, in_order
+from pulse_pyro._core.progress import bar
+from pulse_pyro._core.seeds import stream
+from pulse_pyro.base import UnfittedLaw, Verdict, verdict
+from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.checks import FIT_LIMITS, GATES
+from pulse_pyro.calibration.ladder import calibrate
+from pulse_pyro.calibration.rung import Groups
+from pulse_pyro.calibration.uniform import BandChoice
+from pulse_pyro.data.history import History
+from pulse_pyro.features import Features
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+CHEAP, SLOW = 20, 5  # splits by default
+SECONDS = 3.0  # a split that takes longer is slow
+HERE = Local()
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """What calibrations of one law on many random splits of one archive say.
+
+    Attributes
+    ----------
+    rungs : names. verdicts : (splits) x (rungs). sizes : (splits, rungs) in sds of W, NaN where the
+        rung does not hold.
+    tests : names of the tests that gate the uniform rung. p : (splits, tests) their p-values.
+
+    Splits share rows, so they are not independent: their spread says how much the split decides,
+    not how unsure the law's error is. The median of p-values gates well (its size is at most twice
+    the level), and no better claim is made by picking a split.
+    """
+
+    rungs: tuple[str, ...]
+    verdicts: tuple[tuple[str, ...], ...]
+    sizes: Float2
+    tests: tuple[str, ...]
+    p: Float2
+
+    @property
+    def gates(self) -> DataFrame:
+        """One line per test of the uniform rung: median p, its range, and the verdict by it."""
+        import pandas as pd
+
+        middle = np.median(self.p, axis=0)
+        return pd.DataFrame(
+            {
+                "test": self.tests,
+                "median p": middle,
+                "least p": self.p.min(0),
+                "largest p": self.p.max(0),
+                "verdict": [verdict(float(p), limits=FIT_LIMITS) for p in middle],
+            }
+        ).set_index("test")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the uniform rung by the median p of each of its tests."""
+        words = list(self.gates["verdict"])
+        return "fail" if "fail" in words else "warn" if "warn" in words else "pass"
+
+    @property
+    def table(self) -> DataFrame:
+        """One line per rung: how often it stands, holds conditionally or fails; sizes."""
+        import pandas as pd
+
+        lines = []
+        for j, name in enumerate(self.rungs):
+            words = [each[j] for each in self.verdicts]
+            known = self.sizes[np.isfinite(self.sizes[:, j]), j]
+            low, middle, high = (
+                np.quantile(known, [0.0, 0.5, 1.0]) if len(known) else [float("nan")] * 3
+            )
+            lines.append(
+                {
+                    "rung": name,
+                    "stands": words.count("stands") / len(words),
+                    "conditional": words.count("conditional") / len(words),
+                    "fails": words.count("fails") / len(words),
+                    "size, median": middle,
+                    "smallest": low,
+                    "largest": high,
+                }
+            )
+        return pd.DataFrame(lines).set_index("rung")
+
+    def __repr__(self) -> str:
+        gates = self.gates
+        lines = [f"Stability over {len(self.verdicts)} splits: uniform {self.verdict} by median p"]
+        lines += ["  " + line for line in self.table.round(3).to_string().splitlines()]
+        for row in gates.itertuples():
+            lines.append(f"  {row.Index}: median p {row[1]:.2g} ({row[2]:.2g} to {row[3]:.2g})")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>"
+
+
+class SplitJob(NamedTuple):
+    """One split to be fitted and calibrated."""
+
+    law: UnfittedLaw
+    history: History
+    features: Features
+    level: float
+    seed: int
+    groups: Groups
+    inputs: Sequence[str] | str | None
+    band: BandChoice
+
+
+def stability(
+    law: UnfittedLaw,
+    history: History,
+    features: Features,
+    *,
+    splits: int | None = None,
+    level: float = 0.95,
+    seed: int,
+    groups: Groups = None,
+    inputs: Sequence[str] | str | None = None,
+    band: BandChoice = "auto",
+    engine: Engine = HERE,
+) -> Stability:
+    """Fit and calibrate on many random splits by cluster, and gate by the median p of each test.
+
+    Parameters
+    ----------
+    law : not fitted. history : the whole archive. features : Phi.
+    splits : how many; None: 20, or 5 if the first takes more than three seconds.
+    level, groups, inputs, band : as of :func:`calibrate`. groups by name, not by row: rows differ
+        from split to split.
+    seed : of splits, fits and checks. engine : where they run.
+
+    NOT covered: whatever all splits share, the archive itself.
+    """
+    if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
+        raise ModelError(
+            "stability: a law that is not fitted, such as linear_lags(19), and a History were "
+            f"expected, but got {type(law).__name__} and {type(history).__name__}."
+        )
+    start = time.perf_counter()
+    first = _split(_job(law, history, features, level, seed, groups, inputs, band, 0))
+    took = time.perf_counter() - start
+    if splits is None:
+        splits = CHEAP if took <= SECONDS else SLOW
+    whole(splits, "stability: splits", 2)
+    jobs = [
+        _job(law, history, features, level, seed, groups, inputs, band, number)
+        for number in range(1, splits)
+    ]
+    rest = bar(in_order(_split, jobs, engine), label="stability", total=len(jobs))
+    found = [first, *rest]
+    tests = tuple(name for name in GATES if all(name in each.p for each in found))
+    if not tests:
+        raise DataError("stability: no band was to be had, so there is nothing to gate.")
+    return Stability(
+        rungs=found[0].rungs,
+        verdicts=tuple(each.verdicts for each in found),
+        sizes=np.array([each.sizes for each in found]),
+        tests=tests,
+        p=np.array([[each.p[name] for name in tests] for each in found]),
+    )
+
+
+def _job(
+    law: UnfittedLaw,
+    history: History,
+    features: Features,
+    level: float,
+    seed: int,
+    groups: Groups,
+    inputs: Sequence[str] | str | None,
+    band: BandChoice,
+    number: int,
+) -> SplitJob:
+    own = int(stream(seed, "stability", number).integers(2**31))
+    return SplitJob(law, history, features, level, own, groups, inputs, band)
+
+
+class SplitResult(NamedTuple):
+    """What one split gave: rungs, their verdicts and sizes, p-values by name of the test."""
+
+    rungs: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    sizes: tuple[float, ...]
+    p: dict[str, float]
+
+
+def _split(job: SplitJob) -> SplitResult:
+    fit, held_out = job.history.split(seed=job.seed)
+    fitted = job.law.fit(fit, seed=job.seed)
+    made: Calibration = calibrate(
+        fitted,
+        held_out,
+        job.features,
+        level=job.level,
+        seed=job.seed,
+        groups=job.groups,
+        inputs=job.inputs,
+        band=job.band,
+    )
+    return SplitResult(
+        tuple(rung.name for rung in made.rungs),
+        tuple(rung.verdict for rung in made.rungs),
+        tuple(rung.size for rung in made.rungs),
+        {check.name: check.value for check in made.rung("uniform").checks},
+    )
