@@ -50,6 +50,8 @@ def test_the_demo_shows_every_stage(demo):
         "Data",
         "Law",
         "Diagnostics",
+        "What can be said of the law&#x27;s error",
+        "Ladder of claims",
         "Calibration of D_t",
         "Band and error budget: w",
         "What halves the bound",
