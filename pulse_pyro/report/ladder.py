@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pulse_pyro.calibration.rung import Rung
 
 MOST_BINS = 40  # lines of a table of bins; of more, the widest are shown
+SPACE = "\N{NO-BREAK SPACE}"  # limits stay on one line
 NOT_COVERED = {
     "uniform": "It does not cover contexts outside the domain, nor contexts online that follow "
     "another law than the archive's.",
@@ -242,12 +243,12 @@ def _groups(calibration: Calibration) -> list[Section]:
 def _group_lines(table: DataFrame, *, one: bool) -> DataFrame:
     """Return group, rows, clusters, mean error, band and verdict; one : there is one target."""
     band = [
-        f"{low:.3g} to {high:.3g}" if np.isfinite(low) else ""
+        f"{low:.3g}{SPACE}to{SPACE}{high:.3g}" if np.isfinite(low) else ""
         for low, high in zip(table["low"], table["high"], strict=True)
     ]
     out = table.assign(
         band=band,
-        verdict=[text.replace("+-", "±") for text in table["verdict"]],
+        verdict=[text.replace("within +-", "mean error within ±") for text in table["verdict"]],
         **{"mean error": [f"{error:.3g}" for error in table["mean error"]]},
     )
     left_out = ["low", "high", "df", "verdict", *(["target"] if one else [])]
