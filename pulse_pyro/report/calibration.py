@@ -12,7 +12,7 @@ from pulse_pyro._core.errors import PulseError
 from pulse_pyro.report.ladder import headline, ladder_sections
 from pulse_pyro.report.page import Section, write_report
 from pulse_pyro.report.panels import bound_over_contexts, target_panels
-from pulse_pyro.report.plots import band_axis, no_errors, says_the_mean
+from pulse_pyro.report.plots import band_axis, why_no_errors, says_the_mean
 from pulse_pyro.report.provenance import provenance_sections
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def beyond_domain(outside: float, largest: float) -> str:
 def _single_contexts(calibration: Calibration) -> list[Section]:
     """Show the errors at single contexts where they hold; else say in words why there are none."""
     if not calibration.usable:
-        return [Section("Errors at single contexts", no_errors(calibration))]
+        return [Section("Errors at single contexts", why_no_errors(calibration))]
     return [_overview(calibration), *_targets(calibration), _halving(calibration)]
 
 

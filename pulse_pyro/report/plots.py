@@ -119,7 +119,7 @@ def band_plot(
     """
     ax = axis(ax)
     if not calibration.usable:
-        return words_instead(ax, no_errors(calibration))
+        return words_instead(ax, why_no_errors(calibration))
     of = calibration.parts[part]
     budget = of.budget(calibration.contexts)
     seen, name = _seen(budget), of.band.y_names[target]
@@ -155,7 +155,7 @@ def budget_plot(
     """
     ax = axis(ax)
     if not calibration.usable:
-        return words_instead(ax, no_errors(calibration))
+        return words_instead(ax, why_no_errors(calibration))
     of = calibration.parts[part]
     budget = of.budget(calibration.contexts)
     seen = _seen(budget)
@@ -184,7 +184,7 @@ def budget_plot(
     )
 
 
-def no_errors(calibration: Calibration) -> str:
+def why_no_errors(calibration: Calibration) -> str:
     """Say why there are no errors at single contexts, what stands instead, what would lift it."""
     failed, standing = calibration.rung("uniform"), calibration.standing
     out = [failed.claim]
