@@ -12,7 +12,7 @@ from pulse_pyro._core.errors import PulseError
 from pulse_pyro.report.ladder import headline, ladder_sections
 from pulse_pyro.report.page import Section, write_report
 from pulse_pyro.report.panels import bound_over_contexts, target_panels
-from pulse_pyro.report.plots import band_axis, why_no_errors, says_the_mean
+from pulse_pyro.report.plots import band_axis, says_the_mean, why_no_errors
 from pulse_pyro.report.provenance import provenance_sections
 
 if TYPE_CHECKING:
