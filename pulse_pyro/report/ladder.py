@@ -246,9 +246,10 @@ def _group_lines(table: DataFrame, *, one: bool) -> DataFrame:
         f"{low:.3g}{SPACE}to{SPACE}{high:.3g}" if np.isfinite(low) else ""
         for low, high in zip(table["low"], table["high"], strict=True)
     ]
+    lead = "mean error " if one else ""  # beside the target's name there is no room for it
     out = table.assign(
         band=band,
-        verdict=[text.replace("within +-", "mean error within ±") for text in table["verdict"]],
+        verdict=[text.replace("within +-", f"{lead}within ±") for text in table["verdict"]],
         **{"mean error": [f"{error:.3g}" for error in table["mean error"]]},
     )
     left_out = ["low", "high", "df", "verdict", *(["target"] if one else [])]

@@ -171,6 +171,7 @@ def reliability_panels(calibration: Calibration) -> Axes:
     for j, name in enumerate(names):
         for apart, ax in enumerate(axes[2 * j : 2 * j + 2]):
             reliability_plot(calibration, j, ax, apart=bool(apart))
+            ax.locator_params(axis="x", nbins=4)  # a panel is half as wide as a phone
             title = "mean error, enlarged" if apart else shorten(name, 28, placeholder="...")
             tidy(ax, "forecast", "sds" if apart else "mean outcome", title)
     # of all panels each kind of mark once
