@@ -338,6 +338,14 @@ class Calibration:
         return float(1.0 - self.inside[complete].mean()) if complete.any() else 1.0
 
     def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean outcome of the first target against its forecast, with its band."""
+        return picture("reliability_plot")(self, ax=ax)
+
+    def plot_groups(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean error in each declared group, with its band."""
+        return picture("groups_plot")(self, ax=ax)
+
+    def plot_band(self, ax: Axes | None = None) -> Axes:
         """Draw the band of the first target with the law's own mean."""
         return picture("band_plot")(self, ax=ax)
 

@@ -268,6 +268,14 @@ class Bounds(Protocol):
     def inside(self) -> Bool:
         """Which contexts lie in the domain, (context,)."""
 
+    @property
+    def usable(self) -> bool:
+        """Whether the claim behind ``error`` holds."""
+
+    @property
+    def claim(self) -> str:
+        """The strongest claim that stands."""
+
 
 def to_tree(
     fitted: PosteriorLaw,
@@ -351,9 +359,11 @@ def _calibration(fitted: PosteriorLaw, calibration: Bounds) -> Dataset:
             f"to_arviz: the calibration is about law {calibration.law_id}, this law is "
             f"{fitted.id}; calibrate this one."
         )
-    bound = np.max(calibration.error**2, axis=(1, 2))
-    data = {"D": ("context", bound), "inside": ("context", calibration.inside)}
-    return xr.Dataset(data, attrs={"level": calibration.level, "mode": calibration.mode})
+    data = {"inside": ("context", calibration.inside)}
+    if calibration.usable:  # a claim that failed has no numbers
+        data["D"] = ("context", np.max(calibration.error**2, axis=(1, 2)))
+    attrs = {"level": calibration.level, "mode": calibration.mode, "claim": calibration.claim}
+    return xr.Dataset(data, attrs=attrs)
 
 
 def import_arviz() -> Any:

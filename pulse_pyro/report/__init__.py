@@ -12,8 +12,10 @@ PLOTS = {
     "decay_plot": "pulse_pyro.report.plots:decay_plot",
     "domain_plot": "pulse_pyro.report.plots:domain_plot",
     "four_panels": "pulse_pyro.report.plots:four_panels",
+    "groups_plot": "pulse_pyro.report.rung_plots:groups_plot",
     "ratio_table": "pulse_pyro.report.plots:ratio_table",
     "rank_histogram": "pulse_pyro.report.plots:rank_histogram",
+    "reliability_plot": "pulse_pyro.report.rung_plots:reliability_plot",
     "regret_curves": "pulse_pyro.report.plots:regret_curves",
     "utility_dots": "pulse_pyro.report.plots:utility_dots",
 }
@@ -31,6 +33,7 @@ _HOMES = {
     "law": "data_sections law_sections diagnostics_sections",
     "calibration": "calibration_sections calibration_verdict beyond_domain in_domain "
     "write_calibration_report",
+    "ladder": "headline ladder_sections ladder_table",
     "policy": "Votes policy_sections radius_parts radius_sections",
     "provenance": "provenance_sections",
 }

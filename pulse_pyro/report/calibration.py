@@ -1,4 +1,4 @@
-"""Sections about a calibration: D_t, a band and a budget per target, what halves it, checks."""
+"""Sections about a calibration: the ladder, D_t, a band and budget per target, checks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulse_pyro._core.errors import PulseError
+from pulse_pyro.report.ladder import headline, ladder_sections
 from pulse_pyro.report.page import Section, write_report
 from pulse_pyro.report.panels import bound_over_contexts, target_panels
+from pulse_pyro.report.plots import band_axis, says_the_mean, why_no_errors
 from pulse_pyro.report.provenance import provenance_sections
 
 if TYPE_CHECKING:
     from pulse_pyro.calibration.calibration import Calibration
 
 
-def calibration_sections(calibration: Calibration) -> list[Section]:
+def calibration_sections(
+    calibration: Calibration, *, theta_bound: float | None = None
+) -> list[Section]:
     """Return the sections that show a calibration.
 
-    D_t over contexts; for every target its band with mu_p0, mu_phat and r(s), and its error budget;
-    what would halve the bound; the checks it relies on.
+    The claim that stands and its picture, the ladder, groups; then, where errors at single contexts
+    hold, D_t over contexts, for every target its band with mu_p0, mu_phat and r(s), and its error
+    budget, and what would halve the bound; where they do not, one sentence instead, without
+    numbers; last the checks.
+
+    theta_bound : S >= ||theta*||, if known: the ladder's sizes are then told in units of the
+    reward, too.
     """
     from pulse_pyro.calibration.calibration import Calibration
 
@@ -32,27 +41,26 @@ def calibration_sections(calibration: Calibration) -> list[Section]:
             "of a CrossFit pass its .calibration."
         )
     return [
-        _overview(calibration),
-        *_targets(calibration),
-        _halving(calibration),
-        Section(
-            "Calibration checks",
-            "What the bound relies on, as far as held-out units can tell. A check that fails "
-            "means: do not use this bound.",
-            calibration.checks_table,
-        ),
+        *ladder_sections(calibration, theta_bound),
+        *_single_contexts(calibration),
+        *_checks(calibration),
     ]
 
 
 def write_calibration_report(
-    path: str | Path, calibration: Calibration, *, title: str = "Calibration of D_t", date: str = ""
+    path: str | Path,
+    calibration: Calibration,
+    *,
+    title: str = "Calibration",
+    date: str = "",
+    theta_bound: float | None = None,
 ) -> Path:
     """Write the report of a calibration alone to ``path`` and return the path.
 
     date : shown as it comes, and only if given: without it the same calibration gives the same
-    page.
+    page. theta_bound : as in :func:`calibration_sections`.
     """
-    sections = calibration_sections(calibration)
+    sections = calibration_sections(calibration, theta_bound=theta_bound)
     sections += provenance_sections(
         {"calibration": calibration.law_id}, seed=calibration.seed, date=date
     )
@@ -60,20 +68,8 @@ def write_calibration_report(
 
 
 def calibration_verdict(calibration: Calibration) -> str:
-    """Return, in two sentences, whether the bound can be used and how large it is."""
-    table = calibration.table
-    each = "; ".join(
-        f"{name}: {mean:.3g} on average, {top:.3g} at worst"
-        for name, mean, top in zip(
-            table.index, table["bound mean"], table["bound sup"], strict=True
-        )
-    )
-    outside, largest = calibration.outside_share, float(np.sqrt(calibration.bound.max()))
-    return (
-        f"Calibration: {calibration.verdict}. With probability {100 * calibration.level:.4g}% the "
-        f"law's expectation is off, {in_domain(outside)}, by at most ({each})"
-        f"{beyond_domain(outside, largest)}."
-    )
+    """Return the claim that stands, and the uniform one where that is conditional."""
+    return headline([(rung.verdict, rung.claim) for rung in calibration.rungs])
 
 
 def in_domain(outside: float) -> str:
@@ -93,16 +89,55 @@ def beyond_domain(outside: float, largest: float) -> str:
     )
 
 
+def _single_contexts(calibration: Calibration) -> list[Section]:
+    """Show the errors at single contexts where they hold; else say in words why there are none."""
+    if not calibration.usable:
+        return [Section("Errors at single contexts", why_no_errors(calibration))]
+    return [_overview(calibration), *_targets(calibration), _halving(calibration)]
+
+
+def _checks(calibration: Calibration) -> list[Section]:
+    import pandas as pd
+
+    tables = [
+        rung.checks.table.reset_index().assign(rung=rung.name)
+        for rung in calibration.rungs
+        if rung.checks
+    ]
+    if not tables:
+        return []
+    table = pd.concat(tables)
+    return [
+        Section(
+            "Calibration checks",
+            "What each rung relies on, as far as held-out units can tell. A check that fails takes "
+            "its rung down.",
+            table[["name", "rung", *table.columns.drop(["name", "rung"])]].set_index("name"),
+        )
+    ]
+
+
 def _overview(calibration: Calibration) -> Section:
-    band = calibration.parts[0].band
+    part = calibration.parts[0]
+    band, feeds = part.band, calibration.feeds
+    assert feeds is not None  # there is a band
     fresh = (
         "all units, the law's own included"
         if calibration.mode == "all"
         else "units the law has not seen"
     )
-    failed = [check.text for check in calibration.checks if check.verdict in ("warn", "fail")]
+    how = (
+        f"a band of the law's own error on {fresh}, plus the size of the error it finds (mu_p0 is "
+        "here the law, corrected by it)"
+        if part.own_error
+        else f"a band around a reference fit on {fresh}, plus the difference between that fit and "
+        "the law"
+    )
+    failed = [check.text for check in feeds.checks if check.verdict in ("warn", "fail")]
     warning = "\n\nRead the checks first: " + " ".join(failed) if failed else ""
+    rests = f" It holds if {feeds.rests_on}." if feeds.rests_on else ""
     d = calibration.bound
+    outside = calibration.outside_share
     worst = np.max(calibration.error**2, axis=(1, 2))
     inner = worst[calibration.inside & np.isfinite(worst)]
     found = (
@@ -110,16 +145,17 @@ def _overview(calibration: Calibration) -> Section:
         if (len(inner))
         else ""
     )
+    largest = float(np.sqrt(d.max()))
     return Section(
         "Calibration of D_t",
-        f"How far the law's expected features (phihat) can be from the true ones (phibar), over "
-        f"{band.shape.domain}, with probability {100 * calibration.level:.4g}%: at each context "
-        f"the half-width r(s) of a band around a reference fit on {fresh}, plus the difference "
-        f"between that fit and the law (mode {calibration.mode}). Band: "
-        f"{band.kind.replace('_', ' ')}; {calibration.why}.\n\n"
-        f"{found}{calibration.outside_share:.1%} of the held-out contexts lie outside that "
-        f"domain; their bound is widened. From {band.rows:,} rows of {band.units:,} units; law "
-        f"{calibration.law_id}.{warning}",
+        f"How far the law's expected features (phihat) can be from the true ones (phibar)"
+        f"{_given(calibration)}, over {band.shape.domain}, with probability "
+        f"{100 * calibration.level:.4g}%: at each context the half-width r(s) of {how} (mode "
+        f"{calibration.mode}). Band: {band.kind.replace('_', ' ')}; {calibration.why}. This is the "
+        f"rung {feeds.name}; a policy that plays with it is compared with {feeds.benchmark}."
+        f"{rests}\n\n"
+        f"{found}The bound holds {in_domain(outside)}{beyond_domain(outside, largest)}. From "
+        f"{band.rows:,} rows of {band.units:,} clusters; law {calibration.law_id}.{warning}",
         calibration.table,
         bound_over_contexts(calibration),
         f"Half of the contexts have D_t below {np.median(d):.3g}, nine in ten below "
@@ -127,29 +163,27 @@ def _overview(calibration: Calibration) -> Section:
     )
 
 
+def _given(calibration: Calibration) -> str:
+    """Say what the errors are averages over, where the rung forecast feeds policies."""
+    feeds, names = calibration.feeds, ", ".join(calibration.parts[0].inputs.names)
+    averaged = feeds is not None and feeds.name == "forecast"
+    return f", on average given {names}" if averaged else ""
+
+
 def _targets(calibration: Calibration) -> list[Section]:
     """One section per target; per half, too, after cross-fitting."""
     out = []
     for i, part in enumerate(calibration.parts):
         half = f", half {i + 1}" if len(calibration.parts) > 1 else ""
-        one = len(part.band.x_names) == 1
-        across = (
-            f"over {part.band.x_names[0]}"
-            if one
-            else (
-                "averaged over groups of contexts with similar expectation, as distance from "
-                "the law (the line at 0)"
-            )
-        )
-        caution = (
-            ""
-            if one
-            else (
-                " Errors that cancel within a group do not show in the picture; the bound counts "
-                "them context by context."
-            )
-        )
         for j, name in enumerate(part.band.y_names):
+            curve = says_the_mean(part, j)
+            across = f"over {band_axis(part, j)}"
+            caution = ""
+            if not curve:
+                across += ", averaged over groups of contexts alike in it, as distance from the law"
+                across += " (the line at 0)"
+                caution = " Errors that cancel within a group do not show in the picture; the "
+                caution += "bound counts them context by context."
             out.append(
                 Section(
                     f"Band and error budget: {name}{half}",

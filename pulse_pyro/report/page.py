@@ -73,7 +73,7 @@ th, td { padding: .3rem .7rem; text-align: right; vertical-align: top;
 thead th { border-bottom: 2px solid #666; vertical-align: bottom; font-weight: 600; }
 th.text, td.text { text-align: left; } td.num, tbody th:not(.long) { white-space: nowrap; }
 .long { min-width: 15rem; overflow-wrap: anywhere; }
-td.pass, td.warn, td.fail { font-weight: 600; }
+td.pass, td.warn, td.fail { font-weight: 600; } td.info { white-space: nowrap; }
 td.pass { color: #00563f; } td.warn { color: #7a3600; background: #fff4e5; }
 td.fail { color: #8a0f0f; background: #fdecec; }
 figure { margin: 1.2rem 0; } svg { display: block; width: 100%; height: auto; }
@@ -157,7 +157,17 @@ def inline_svg(svg: str, anchor: str, label: str) -> str:
 
 
 LONG = 24  # characters from which a text cell asks for room to wrap in
-VERDICTS = ("pass", "warn", "fail", "info")
+# of a check and of a rung -> how a cell that says so looks
+VERDICTS = {
+    "pass": "pass",
+    "warn": "warn",
+    "fail": "fail",
+    "info": "info",
+    "stands": "pass",
+    "conditional": "warn",
+    "fails": "fail",
+    "not asked": "info",
+}
 FIGURE = re.compile(r"[-+]?[\d.,]+ ?%?")  # 1,200 or 3.5 %: text that is read as a number
 
 
@@ -217,7 +227,7 @@ def _cell(value: object, name: str, kind: str, *, first: bool) -> str:
     else:
         text = html.escape(str(value))
         kind += " long" if len(str(value)) > LONG else ""
-        kind += f" {text}" if text in VERDICTS else ""
+        kind += f" {VERDICTS[text]}" if text in VERDICTS else ""
     if first:
         return f'<th scope="row" role="rowheader" class="{kind}">{text}</th>'
     return f'<td role="cell" class="{kind}" data-name="{name}">{text}</td>'
@@ -369,6 +379,25 @@ GLOSSARY = (
         "the number all random draws start from; the same seed gives the same page",
         "seed",
         "Seed",
+    ),
+    _entry(
+        "rung",
+        "one claim about the law's error; the higher it stands on the ladder, the more it says",
+        "rungs?",
+    ),
+    _entry(
+        "conditional", "true if what the claim rests on is true, which was tested and not proved"
+    ),
+    _entry(
+        "reliability",
+        "how far, among all rows with a like forecast, the mean outcome is from the forecast",
+        "[Rr]eliability",
+    ),
+    _entry("sd", "standard deviation of a target, so that errors of unlike things compare", "sds?"),
+    _entry(
+        "cluster",
+        "an independent piece of the archive: a unit, or what was declared instead",
+        "clusters?",
     ),
     _entry("skill", "share of the variance of held-out W that the law explains"),
     _entry("coverage", "share of held-out W inside the law's predictive interval"),

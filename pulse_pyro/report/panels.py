@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pulse_pyro.report.plots import (
     thinned,
     tidy,
 )
+from pulse_pyro.report.rung_plots import groups_plot, reliability_plot
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -54,12 +56,21 @@ def legend_below(axes: Sequence[Axes], columns: int) -> None:
     handles: list[Artist] = []
     labels: list[str] = []
     for ax in axes:
-        drawn, names = ax.get_legend_handles_labels()
+        drawn, names = _without_legend(ax)
         handles, labels = handles + drawn, labels + names
-        own = ax.get_legend()
-        if own is not None:
-            own.remove()
-    axes[0].figure.legend(
+    _below(axes[0], handles, labels, columns)
+
+
+def _without_legend(ax: Axes) -> tuple[list[Artist], list[str]]:
+    """Return what an axis' own legend lists, and take it away."""
+    own = ax.get_legend()
+    if own is not None:
+        own.remove()
+    return ax.get_legend_handles_labels()
+
+
+def _below(ax: Axes, handles: list[Artist], labels: list[str], columns: int) -> None:
+    ax.figure.legend(
         handles,
         labels,
         loc="outside lower left",
@@ -148,6 +159,34 @@ def evidence_panels(evidence: Evidence, j: int) -> Axes:
     dots.set_data(points[thinned(len(points), DOTS)].T)
     score_plot([c for c in evidence.comparisons if c.score in ("log score", f"crps {name}")], last)
     return first
+
+
+PICTURED = 6  # targets whose reliability is drawn, at most: the page opens with it
+
+
+def reliability_panels(calibration: Calibration) -> Axes:
+    """Draw, for each target, outcome against forecast, and beside it the error, enlarged."""
+    names = calibration.targets.names[:PICTURED]
+    axes = panels(2 * len(names), 2.3, columns=2, share=False)
+    for j, name in enumerate(names):
+        for apart, ax in enumerate(axes[2 * j : 2 * j + 2]):
+            reliability_plot(calibration, j, ax, apart=bool(apart))
+            ax.locator_params(axis="x", nbins=4)  # a panel is half as wide as a phone
+            title = "mean error, enlarged" if apart else shorten(name, 28, placeholder="...")
+            tidy(ax, "forecast", "sds" if apart else "mean outcome", title)
+    # of all panels each kind of mark once
+    found = [_without_legend(ax) for ax in axes]
+    marks = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    _below(axes[0], list(marks.values()), list(marks), 1)
+    return axes[0]
+
+
+def groups_panel(calibration: Calibration) -> Axes:
+    """Draw the mean error in each declared group."""
+    ax = groups_plot(calibration)
+    if ax.get_legend() is not None:
+        legend_below([ax], 2)
+    return ax
 
 
 def bound_over_contexts(calibration: Calibration) -> Axes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pulse_pyro.base import FittedLaw
     from pulse_pyro.calibration.calibration import Calibration
+    from pulse_pyro.calibration.part import Budget, Part
     from pulse_pyro.calibration.planner import Plan
     from pulse_pyro.data.history import History
     from pulse_pyro.diagnostics.calibration_ranks import Sbc
@@ -110,24 +112,26 @@ def band_plot(
 ) -> Axes:
     """Draw a target's band beside the law's own mean, at held-out contexts.
 
-    With one input: over it. With several: the reference fit's distance from the law, over the
-    law's prediction. part : which law and band, after cross-fitting.
+    Over the band's input, if it has one that says all of the law's mean; else the reference fit's
+    distance from the law, over the band's only input or over what the law expects. part : which law
+    and band, after cross-fitting. Where no errors at single contexts hold, the reason is written
+    instead.
     """
     ax = axis(ax)
+    if not calibration.usable:
+        return words_instead(ax, why_no_errors(calibration))
     of = calibration.parts[part]
     budget = of.budget(calibration.contexts)
-    name = of.band.y_names[target]
-    x = calibration.contexts.inputs(of.law.summary)[budget.inside]
+    seen, name = _seen(budget), of.band.y_names[target]
+    at = _across(calibration, of, budget, target)[seen]
     centre, half, law = (
-        values[budget.inside][:, target]
-        for values in (budget.centre, budget.half, budget.predicted)
+        values[seen][:, target] for values in (budget.centre, budget.half, budget.predicted)
     )
-    one = x.shape[1] == 1
-    at = x[:, 0] if one else law
     order = np.argsort(at)
-    order = order[thinned(len(order), 400)] if one else order
+    curve = says_the_mean(of, target)
+    order = order[thinned(len(order), 400)] if curve else order
     at, centre, half, law = (values[order] for values in (at, centre, half, law))
-    if not one:
+    if not curve:
         at, centre, half = (_groups(values, 60) for values in (at, centre - law, half))
         law = np.zeros_like(at)
     label = f"mu_p0 ± r(s), {100 * of.band.level:.4g}% at once"
@@ -137,23 +141,25 @@ def band_plot(
     ax.plot(at, centre, color=COLOURS[0], label="reference fit, mu_p0")
     ax.plot(at, law, color=COLOURS[1], linestyle="--", label="the law, mu_phat")
     ax.legend(frameon=False, fontsize="small")
-    across = of.band.x_names[0] if one else f"the law's expectation of {name}"
-    up = f"expected {name}" if one else f"{name}: reference fit minus law"
-    title = f"Band of {name}: {of.band.kind.replace('_', ' ')}, {of.band.units} units"
-    return tidy(ax, across, up, title)
+    up = f"expected {name}" if curve else f"{name}: reference fit minus law"
+    title = f"Band of {name}: {of.band.kind.replace('_', ' ')}, {of.band.units} clusters"
+    return tidy(ax, band_axis(of, target), up, title)
 
 
 def budget_plot(
     calibration: Calibration, target: int = 0, ax: Axes | None = None, *, part: int = 0
 ) -> Axes:
-    """Draw the bound of a target over contexts, split into band, difference and Monte Carlo."""
+    """Draw the bound of a target over contexts, split into band, difference and Monte Carlo.
+
+    Where no errors at single contexts hold, the reason is written instead.
+    """
     ax = axis(ax)
+    if not calibration.usable:
+        return words_instead(ax, why_no_errors(calibration))
     of = calibration.parts[part]
     budget = of.budget(calibration.contexts)
-    seen = budget.inside
-    x = calibration.contexts.inputs(of.law.summary)[seen]
-    one = x.shape[1] == 1
-    at = x[:, 0] if one else budget.predicted[seen][:, target]
+    seen = _seen(budget)
+    at = _across(calibration, of, budget, target)[seen]
     order = np.argsort(at)
     half = budget.half[seen][order, target]
     gap = np.abs(budget.centre - budget.predicted)[seen][order, target]
@@ -170,13 +176,59 @@ def budget_plot(
     )
     ax.legend(frameon=False, fontsize="small")
     name = of.band.y_names[target]
-    across = of.band.x_names[0] if one else f"the law's expectation of {name}"
     return tidy(
         ax,
-        across,
+        band_axis(of, target),
         f"bound on the error of E[{name}]",
         f"Error budget, mean bound {(half + gap + extra).mean():.3g}",
     )
+
+
+def why_no_errors(calibration: Calibration) -> str:
+    """Say why there are no errors at single contexts, what stands instead, what would lift it."""
+    failed, standing = calibration.rung("uniform"), calibration.standing
+    out = [failed.claim]
+    if standing.holds:
+        out.append(f"What stands instead is the rung {standing.name}: {standing.claim}")
+    if failed.remedy and failed.remedy not in failed.claim:
+        out.append(f"What would lift it: {failed.remedy}")
+    return " ".join(out)
+
+
+def words_instead(ax: Axes, text: str) -> Axes:
+    """Write a sentence where a picture would show what may not be claimed."""
+    ax.set_axis_off()
+    ax.text(0.0, 1.0, fill(text, 58), transform=ax.transAxes, va="top", fontsize=10)
+    return ax
+
+
+def band_axis(part: Part, target: int) -> str:
+    """Return what a band is drawn over: its only input, or what the law expects."""
+    names = part.inputs.names
+    return names[0] if len(names) == 1 else f"the law's expectation of {part.band.y_names[target]}"
+
+
+def _seen(budget: Budget) -> Bool:
+    """Return the contexts that are drawn: in the domain, or, if none is, all that are seen."""
+    known: Bool = np.all(np.isfinite(budget.half), axis=-1)
+    inner: Bool = budget.inside & known
+    return inner if inner.any() else known
+
+
+def _across(calibration: Calibration, part: Part, budget: Budget, target: int) -> Float1:
+    """Return where each context is drawn; see :func:`band_axis`."""
+    if len(part.inputs.names) > 1:
+        return budget.predicted[:, target]
+    contexts = calibration.contexts
+    z: Float2 = part.inputs(contexts.inputs(part.law.summary), contexts.s, budget.predicted)
+    return z[:, 0]
+
+
+def says_the_mean(part: Part, target: int) -> bool:
+    """Tell whether the law's mean is a curve over the band's only input."""
+    inputs, law = part.inputs, part.law
+    only = len(inputs.x) == len(law.summary.names) * len(law.schema.s_names) == 1
+    return len(inputs.names) == 1 and (only or inputs.forecast.tolist() == [target])
 
 
 def gamma_split(parts: Float2, ax: Axes | None = None) -> Axes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pulse_pyro._core.errors import BundleError
 from pulse_pyro.base import Verdict, worst_verdict
+from pulse_pyro.report.ladder import headline
 from pulse_pyro.report.page import Section, sections_from_plain, write_report
 from pulse_pyro.report.provenance import provenance_sections
 from pulse_pyro.study.workspace import (
@@ -167,11 +168,9 @@ def _sentence(worst: Verdict, about: dict[str, dict[str, Any]]) -> str:
         out += f" Look first at: {', '.join(bad[:4])}."
     if "calibrate" in about:
         bound = about["calibrate"]
-        uniform = bound["rungs"][0]
-        out += f" How far off can the law's expectation be? {bound['claim']}"
-        if uniform["verdict"] == "conditional":
-            out += f" {uniform['claim']}"
-        elif uniform["verdict"] == "fails":
+        told = headline([(rung["verdict"], rung["claim"]) for rung in bound["rungs"]])
+        out += f" How far off can the law's expectation be? {told}"
+        if bound["rungs"][0]["verdict"] == "fails":
             out += " No bound holds at every context at once: see the ladder."
     if "simulate" in about:
         run = about["simulate"]

@@ -132,17 +132,23 @@ def test_a_file_edited_between_reading_and_the_fit_is_seen(study):
         stages.make_fit(work)
 
 
-def test_the_headline_says_where_its_bound_holds_and_what_it_is_beyond(study):
-    found = json.loads((study.parent / "results/calibrate/calibration.json").read_text())["D"]
-    text = pp.study.report_study(study).text
-    assert 0 < found["outside_share"] < 1
-    inside = np.floor(1000 * (1 - found["outside_share"])) / 10
-    assert f"inside the calibrated domain ({inside:g}% of the held-out contexts)" in text
-    assert f"beyond it an expected feature by up to {found['largest'] ** 0.5:.3g}" in text
+def test_the_headline_is_the_claim_and_the_page_says_where_its_bound_holds(study):
+    stored = json.loads((study.parent / "results/calibrate/calibration.json").read_text())
     calibration = Workspace.calibration.func(open_workspace(study))
     said = calibration_verdict(calibration)
-    assert f"inside the calibrated domain ({inside:g}% of" in said
-    assert f"up to {np.sqrt(calibration.bound.max()):.3g}" in said
+    assert said in pp.study.report_study(study).text
+    assert calibration.claim in said
+    assert calibration.usable
+    found = stored["D"]
+    assert 0 < found["outside_share"] < 1
+    inside = np.floor(1000 * (1 - found["outside_share"])) / 10
+    text = next(
+        s.text
+        for s in pp.report.calibration_sections(calibration)
+        if s.title == "Calibration of D_t"
+    )
+    assert f"inside the calibrated domain ({inside:g}% of" in text
+    assert f"up to {np.sqrt(calibration.bound.max()):.3g}" in text
 
 
 def test_the_demo_says_it_too(study):
