@@ -25,7 +25,7 @@ SPACES = (
     "report",
     "study",
 )
-MANY_ARGUMENTS = 7
+MANY_ARGUMENTS = 8
 
 
 def public(space):

@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -457,7 +457,7 @@ def _claim(details: AverageErrors) -> str:
         f"{size:.2g} sd of {name}" for size, name in zip(largest, details.names, strict=True)
     )
     return (
-        f"With probability {details.level:g}, the root mean square of the part of the law's error "
+        f"{percent(details.level)}, the root mean square of the part of the law's error "
         f"that {k} function{'s' if k > 1 else ''} ({_holds(details.kinds)}) can see is at most "
         f"{sizes}; error outside {'these functions' if k > 1 else 'it'} is not seen."
     )

@@ -20,7 +20,7 @@ from pulse_pyro.calibration.clustered_means import (
     clusters_needed,
     freedom_by_cell,
 )
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -311,11 +311,6 @@ def _claim(found: Reliability) -> str:
         for j, name in enumerate(found.names)
     ]
     return f"{start}, " + " and ".join(each) + (", all at once." if len(each) > 1 else ".")
-
-
-def percent(level: float) -> str:
-    """Begin a claim: "With 95% confidence"."""
-    return f"With {100 * level:.4g}% confidence"
 
 
 def rounded_up(value: float, digits: int = 2) -> str:

@@ -11,7 +11,7 @@ from scipy import stats
 from pulse_pyro._core.arrays import Float1
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -109,7 +109,7 @@ def free_rung(rows: ErrorRows, ask: Ask) -> Rung:
     )
     sizes = ", ".join(f"{u:.2g} sd of {name}" for u, name in zip(upper, rows.names, strict=True))
     claim = (
-        f"With probability {level:g}, the root mean square of W - forecast, and so that of the "
+        f"{percent(level)}, the root mean square of W - forecast, and so that of the "
         f"law's error, is at most {sizes}."
     )
     return Rung("free", "stands", claim, upper, details=line)

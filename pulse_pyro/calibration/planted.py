@@ -16,8 +16,9 @@ from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.calibration.checks import GATES
 from pulse_pyro.calibration.ladder import band_inputs, held_out_subject
+from pulse_pyro.calibration.recipe import Recipe
 from pulse_pyro.calibration.rung import ErrorRows
-from pulse_pyro.calibration.uniform import BandChoice, uniform_rung
+from pulse_pyro.calibration.uniform import uniform_rung
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features
 
@@ -110,10 +111,8 @@ def smallest_misfit(
     history: History,
     features: Features,
     *,
-    inputs: Sequence[str] | str | None = None,
-    band: BandChoice = "auto",
+    recipe: Recipe | None = None,
     level: float = 0.05,
-    power: float = 0.8,
     reps: int = 40,
     seed: int,
     seconds: float = 300.0,
@@ -122,25 +121,27 @@ def smallest_misfit(
 
     Parameters
     ----------
-    law : not fitted; it is fitted on half of the clusters. history : the archive. features : Phi.
-    inputs, band : of the rung uniform, as of :func:`calibrate`.
-    level, power, reps, seed, seconds : see :func:`planted_misfits`.
+    law : not fitted; it is fitted on a share of the clusters. history : the archive. features : Phi.
+    recipe : how it is fitted, and which inputs and band the rung uniform has.
+    level, reps, seed, seconds : see :func:`planted_misfits`; seen means in 80 % of plants.
 
     Each plant goes through the whole procedure: band, then all of its tests; the smallest p-value
     counts. NOT covered: misfits of other shapes than those planted.
     """
-    fit, held_out = history.split(seed=seed)
-    subject = held_out_subject(law.fit(fit, seed=seed), held_out, features, seed=seed)
-    chosen = band_inputs(subject, features, inputs)
+    recipe = recipe or Recipe()
+    fit, held_out = history.split(recipe.fit, seed=seed)
+    fitted = law.fit(fit, recipe.inference, seed=seed)
+    subject = held_out_subject(fitted, held_out, features, seed=seed)
+    chosen = band_inputs(subject, features, list(recipe.inputs) or None)
 
     def tests(rows: ErrorRows, seed: int) -> float:
-        made = uniform_rung(subject._replace(rows=rows), chosen, band, level=0.95, seed=seed)
+        made = uniform_rung(
+            subject._replace(rows=rows), chosen, recipe.band, level=recipe.level, seed=seed
+        )
         p = [check.value for check in made.rung.checks if check.name in GATES]
         return min((value for value in p if np.isfinite(value)), default=1.0)
 
-    return planted_misfits(
-        subject.rows, tests, level=level, power=power, reps=reps, seed=seed, seconds=seconds
-    )
+    return planted_misfits(subject.rows, tests, level=level, reps=reps, seed=seed, seconds=seconds)
 
 
 def planted_misfits(

@@ -153,3 +153,8 @@ class Ask:
     seed: int
     groups: Groups = None
     schema: Schema = Schema(())  # noqa: RUF009  (an immutable value)
+
+
+def percent(level: float) -> str:
+    """Begin a claim: "With 95% confidence"."""
+    return f"With {100 * level:.4g}% confidence"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,11 +14,8 @@ from pulse_pyro._core.parallel import Engine, Local, in_order
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import UnfittedLaw, Verdict, verdict
-from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.checks import FIT_LIMITS, GATES
-from pulse_pyro.calibration.ladder import calibrate
-from pulse_pyro.calibration.rung import Groups
-from pulse_pyro.calibration.uniform import BandChoice
+from pulse_pyro.calibration.recipe import Recipe
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features
 
@@ -57,13 +53,13 @@ class Stability:
         """One line per test of the uniform rung: median p, its range, and the verdict by it."""
         import pandas as pd
 
-        middle = np.median(self.p, axis=0)
+        middle = np.nanmedian(self.p, axis=0)
         return pd.DataFrame(
             {
                 "test": self.tests,
                 "median p": middle,
-                "least p": self.p.min(0),
-                "largest p": self.p.max(0),
+                "least p": np.nanmin(self.p, axis=0),
+                "largest p": np.nanmax(self.p, axis=0),
                 "verdict": [verdict(float(p), limits=FIT_LIMITS) for p in middle],
             }
         ).set_index("test")
@@ -117,11 +113,8 @@ class SplitJob(NamedTuple):
     law: UnfittedLaw
     history: History
     features: Features
-    level: float
+    recipe: Recipe
     seed: int
-    groups: Groups
-    inputs: Sequence[str] | str | None
-    band: BandChoice
 
 
 def stability(
@@ -129,12 +122,9 @@ def stability(
     history: History,
     features: Features,
     *,
+    recipe: Recipe | None = None,
     splits: int | None = None,
-    level: float = 0.95,
     seed: int,
-    groups: Groups = None,
-    inputs: Sequence[str] | str | None = None,
-    band: BandChoice = "auto",
     engine: Engine = HERE,
 ) -> Stability:
     """Fit and calibrate on many random splits by cluster, and gate by the median p of each test.
@@ -142,9 +132,9 @@ def stability(
     Parameters
     ----------
     law : not fitted. history : the whole archive. features : Phi.
+    recipe : how to fit and calibrate, in mode "split"; ``Recipe()`` by default. Its groups go by
+        name: rows differ from split to split.
     splits : how many; None: 20, or 5 if the first takes more than three seconds.
-    level, groups, inputs, band : as of :func:`calibrate`. groups by name, not by row: rows differ
-        from split to split.
     seed : of splits, fits and checks. engine : where they run.
 
     NOT covered: whatever all splits share, the archive itself.
@@ -154,19 +144,21 @@ def stability(
             "stability: a law that is not fitted, such as linear_lags(19), and a History were "
             f"expected, but got {type(law).__name__} and {type(history).__name__}."
         )
+    recipe = replace(recipe or Recipe(), mode="split")
+    if splits is not None:
+        whole(splits, "stability: splits", 2)
     start = time.perf_counter()
-    first = _split(_job(law, history, features, level, seed, groups, inputs, band, 0))
-    took = time.perf_counter() - start
+    first = _split(_job(law, history, features, recipe, seed, 0))
     if splits is None:
-        splits = CHEAP if took <= SECONDS else SLOW
-    whole(splits, "stability: splits", 2)
-    jobs = [
-        _job(law, history, features, level, seed, groups, inputs, band, number)
-        for number in range(1, splits)
-    ]
+        splits = CHEAP if time.perf_counter() - start <= SECONDS else SLOW
+    jobs = [_job(law, history, features, recipe, seed, number) for number in range(1, splits)]
     rest = bar(in_order(_split, jobs, engine), label="stability", total=len(jobs))
     found = [first, *rest]
-    tests = tuple(name for name in GATES if all(name in each.p for each in found))
+    tests = tuple(
+        name
+        for name in GATES
+        if all(np.isfinite(each.p.get(name, np.nan)) for each in found)  # it was run on every split
+    )
     if not tests:
         raise DataError("stability: no band was to be had, so there is nothing to gate.")
     return Stability(
@@ -182,15 +174,12 @@ def _job(
     law: UnfittedLaw,
     history: History,
     features: Features,
-    level: float,
+    recipe: Recipe,
     seed: int,
-    groups: Groups,
-    inputs: Sequence[str] | str | None,
-    band: BandChoice,
     number: int,
 ) -> SplitJob:
     own = int(stream(seed, "stability", number).integers(2**31))
-    return SplitJob(law, history, features, level, own, groups, inputs, band)
+    return SplitJob(law, history, features, recipe, own)
 
 
 class SplitResult(NamedTuple):
@@ -203,18 +192,7 @@ class SplitResult(NamedTuple):
 
 
 def _split(job: SplitJob) -> SplitResult:
-    fit, held_out = job.history.split(seed=job.seed)
-    fitted = job.law.fit(fit, seed=job.seed)
-    made: Calibration = calibrate(
-        fitted,
-        held_out,
-        job.features,
-        level=job.level,
-        seed=job.seed,
-        groups=job.groups,
-        inputs=job.inputs,
-        band=job.band,
-    )
+    made = job.recipe.calibrate(job.law, job.history, job.features, seed=job.seed)
     return SplitResult(
         tuple(rung.name for rung in made.rungs),
         tuple(rung.verdict for rung in made.rungs),

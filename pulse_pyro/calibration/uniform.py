@@ -17,7 +17,7 @@ from pulse_pyro.bands.support import Support
 from pulse_pyro.base import Check, Checks, FittedLaw
 from pulse_pyro.calibration.checks import HANDED, band_checks
 from pulse_pyro.calibration.part import BandInputs, Part
-from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung
+from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent
 from pulse_pyro.calibration.targets import Targets
 from pulse_pyro.data.history import History
 
@@ -203,7 +203,8 @@ def _judge(
     """Say what the band claims, and on what that rests."""
     failed = [check for check in checks if check.verdict == "fail"]
     if failed:
-        text = " ".join(check.text for check in failed[:2])
+        # of a check's text, what follows the question it asks
+        text = " ".join(check.text.split(". ", 1)[-1] for check in failed[:2])
         named = ", ".join(check.name for check in failed)
         claim = f"No uniform bound holds: {named} failed."
         return replace(no_rung("uniform", "fails", claim, text), checks=checks)
@@ -213,7 +214,7 @@ def _judge(
         for name, size, top in zip(rows.names, sizes, bounds.largest / bounds.spread, strict=True)
     )
     claim = (
-        f"With {100 * level:.4g}% confidence, over {band.shape.domain}, all at once, the law's "
+        f"{percent(level)}, over {band.shape.domain}, all at once, the law's "
         f"expectation is off by at most this much: {each}."
     )
     rests = _rests_on(band, inputs, law_inputs, rows)

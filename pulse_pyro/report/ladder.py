@@ -99,13 +99,13 @@ def _standing(calibration: Calibration) -> Section:
 
 def reliability_reading(calibration: Calibration) -> str:
     """Say in one sentence what the picture of reliability shows."""
-    from pulse_pyro.calibration.forecast import in_sds
+    from pulse_pyro.calibration.forecast import rounded_up
 
     found: list[Reliability] = halves(calibration.rung("forecast"))
     low = sum(int((one.lower > 0).sum()) for one in found)
     high = sum(int((one.upper < 0).sum()) for one in found)
     bins = sum(len(one.target) for one in found)
-    worst = in_sds(max(float(one.worst.max()) for one in found))
+    worst = rounded_up(max(float(one.worst.max()) for one in found))
     if not low + high:
         return (
             f"All {bins} bars meet the line of a law without error: none shows, and the mean "

@@ -91,9 +91,7 @@ def test_the_claims_of_a_wrong_law_are_true_all_the_same(wrong):
     rms = np.sqrt((delta**2).mean()) / held_out.w.std()
     assert calibration.rung("free").size > rms
     assert calibration.rung("average").size > rms  # a product of two inputs is among its functions
-    assert (
-        calibration.rung("forecast").size < rms
-    )  # given the forecast the interaction averages out
+    assert calibration.rung("forecast").size < rms  # there it averages out
 
 
 def test_given_what_phi_sees_the_forecasts_rung_feeds_policies_and_says_against_whom():
