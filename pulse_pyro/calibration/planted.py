@@ -121,7 +121,7 @@ def smallest_misfit(
 
     Parameters
     ----------
-    law : not fitted; it is fitted on a share of the clusters. history : the archive. features : Phi.
+    law : not fitted; it is fitted on a share of the clusters. history : archive. features : Phi.
     recipe : how it is fitted, and which inputs and band the rung uniform has.
     level, reps, seed, seconds : see :func:`planted_misfits`; seen means in 80 % of plants.
 
