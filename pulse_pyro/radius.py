@@ -70,7 +70,8 @@ class Radius:
 
     weight : rounds count w = min(1, weight / u), u = ||x||_{Sigma^{-1}}; infinite: all count 1.
     seed : of a rule that draws. dim : number of scored features a rule was made for, if it matters.
-    cap : bound on the imputation part that is known beforehand, alpha C.
+    cap : bound on the imputation part that is known beforehand, alpha C. benchmark : whom the
+    bound on regret speaks of, where a calibration made the rule.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Radius:
     seed: int = 0
     dim: int | None = None
     cap: float = math.inf
+    benchmark: str = ""
 
     @property
     def default_error(self) -> float:
@@ -163,7 +165,8 @@ class Radius:
 
     def __repr__(self) -> str:
         form = ", form='sum'" if self.kind == SUM else ""
-        return f"{self.name}({', '.join(f'{p:g}' for p in self.params)}{form})"
+        against = f", against {self.benchmark}" if self.benchmark else ""
+        return f"{self.name}({', '.join(f'{p:g}' for p in self.params)}{form}){against}"
 
 
 def constant(alpha: float) -> Radius:

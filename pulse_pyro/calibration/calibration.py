@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -258,12 +258,23 @@ class Calibration:
         actions = range(self.features.actions)
         return np.stack([self.targets.errors(s, eps, a) for a in actions], axis=1)
 
-    def radius(self, *, sigma: float, delta: float = 0.05, theta_bound: float = 1.0) -> Radius:
+    def radius(
+        self,
+        *,
+        sigma: float,
+        delta: float = 0.05,
+        theta_bound: float = 1.0,
+        rung: str | None = None,
+    ) -> Radius:
         """Return the corrected radius, to be played with the errors of :meth:`reward_error`.
 
-        theta* is in the ball at all times with probability >= 1 - delta - (1 - level).
+        theta* is in the ball at all times with probability >= 1 - delta - (1 - level). rung : as in
+        :meth:`error_at`; the radius says whom its rung compares a policy with.
         """
-        return corrected(sigma=sigma, delta=delta, theta_bound=theta_bound)
+        if rung is not None:
+            self._need(rung)
+        plain = corrected(sigma=sigma, delta=delta, theta_bound=theta_bound)
+        return replace(plain, benchmark=self.feeds.benchmark if self.feeds is not None else "")
 
     @property
     def bound(self) -> Float1:

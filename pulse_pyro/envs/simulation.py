@@ -12,6 +12,7 @@ from pulse_pyro._core.arrays import Array, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import FeatureError, SettingError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro.base import picture
+from pulse_pyro.calibration.rung import ON_FORECAST
 from pulse_pyro.envs.world import World
 from pulse_pyro.policies.ball import BallRounds
 from pulse_pyro.policies.guard import (
@@ -184,6 +185,7 @@ class Run:
     radius : (agent, run) mean over rounds of r, the radius of its ball.
     held : (agent, run) 1 where the ball held theta* in all rounds, 0 where it did not. These three
         are NaN for agents without a guard.
+    benchmarks : (agent) whom the bound on each agent's regret speaks of; "" where it has none.
     """
 
     names: tuple[str, ...]
@@ -194,6 +196,7 @@ class Run:
     overruled: Float2 | None = None
     radius: Float2 | None = None
     held: Float2 | None = None
+    benchmarks: tuple[str, ...] = ()
 
     def of(self, name: str) -> Float2:
         """Cumulative full-context regret (run, time) of one agent."""
@@ -232,6 +235,9 @@ class Run:
         head = f"Run: lowest conditional regret: {whole.idxmin()}" if len(whole) else "Run"
         if (table["refused"] > 0).any():
             head += "; agents that refused rounds are flattered: those cost nothing"
+        for agent, against in zip(self.names, self.benchmarks, strict=False):
+            if against == ON_FORECAST:
+                head += f"; the bound of {agent} is against {against}"
         for name, share in table["overruled"].dropna().items():
             head += f"; the guard of {name} overruled its advisor in {share:.1%} of rounds"
         return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
@@ -279,7 +285,17 @@ def simulate(world: World, agents: Sequence[Agent | Team | PerRun | Fixed]) -> R
     gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
     full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
     cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
-    return Run(names, action, full, cond, gap, overruled, radius, held)
+    against = tuple(benchmark_of(agent) for agent in agents)
+    return Run(names, action, full, cond, gap, overruled, radius, held, against)
+
+
+def benchmark_of(agent: Agent | Team | PerRun | Fixed) -> str:
+    """Return whom the bound on an agent's regret speaks of; "" where it has none."""
+    if isinstance(agent, PerRun):
+        return benchmark_of(agent.teams[0])
+    if isinstance(agent, Team):
+        return "" if agent.ball is None else agent.ball.benchmark
+    return agent.radius.benchmark if isinstance(agent, Agent) else ""
 
 
 class _Played(NamedTuple):

@@ -636,4 +636,4 @@ def _merged(runs: list[Run]) -> Run:
         np.concatenate([getattr(run, name) for run in runs], axis=1)
         for name in ("overruled", "radius", "held")
     )
-    return Run(first.names, action, regret, cond, gap, overruled, radius, held)
+    return Run(first.names, action, regret, cond, gap, overruled, radius, held, first.benchmarks)
