@@ -82,13 +82,11 @@ def hunt(
     place = rng.permutation(clusters)
     rows = some_rows(code, place, max(MOST_ROWS // q, FEWEST_ROWS), rng)
     stretch = code if run is None else consecutive(run)[0]
-    part = _Part(
-        b=form(sample.x[rows]),
-        z=np.where(np.isfinite(candidates[rows]), candidates[rows], np.nan),
-        cluster=code[rows],
-        fold=(place % FOLDS)[code[rows]],
-        run=stretch[rows],
-    )
+    fold = (place % FOLDS)[code[rows]]
+    z = np.where(np.isfinite(candidates[rows]), candidates[rows], np.nan)
+    # trees cannot be grown on a column of which the first fold has nothing
+    z[:, np.isnan(z[fold == 0]).all(0)] = 0.0
+    part = _Part(b=form(sample.x[rows]), z=z, cluster=code[rows], fold=fold, run=stretch[rows])
     from threadpoolctl import threadpool_limits
 
     trees = int(rng.integers(2**31))

@@ -77,15 +77,21 @@ def test_a_band_that_cannot_be_made_is_refused(lagged, band, family, words):
 
 def test_too_few_units_are_refused_with_their_number(curve, lagged):
     law, _, held_out = curve
-    with pytest.raises(pp.errors.DataError, match=r"at least 5 held-out units .* got 3"):
-        pp.calibrate(law, held_out.take([0, 1, 2]), MAIN.features, seed=0)
-    with pytest.raises(pp.errors.DataError, match=r"50 held-out rows .* at least 60"):
-        pp.calibrate(law, held_out.take([0, 1]), MAIN.features, seed=0)
+    for units, kind, words in (
+        ([0, 1, 2], "spline", r"at least 5 held-out units .* got 3"),
+        ([0, 1], "local_polynomial", r"50 held-out rows .* at least 60"),
+    ):
+        few = held_out.take(units)
+        with pytest.raises(pp.errors.DataError, match=words):
+            pp.calibrate(law, few, MAIN.features, seed=0, band=kind)
+        uniform = pp.calibrate(law, few, MAIN.features, seed=0).rung("uniform")
+        assert uniform.verdict == "fails"  # the ladder goes on without it
+        assert "held-out" in uniform.remedy
     law, _, held_out = lagged
     with pytest.raises(
         pp.errors.DataError, match="at least 60 held-out rows for 19 inputs, but got 50"
     ):
-        pp.calibrate(law, held_out.take([0, 1]), BY_ACTION.features, seed=0)
+        pp.calibrate(law, held_out.take([0, 1]), BY_ACTION.features, seed=0, band="linear")
 
 
 @pytest.mark.parametrize("band", [CURVE, LINEAR])
