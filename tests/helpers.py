@@ -1,9 +1,12 @@
 """What the tests of this folder share."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy import stats
 from scipy.signal import lfilter
 
+from pulse_pyro.base import Check
 from pulse_pyro.data.history import History
 
 # One false-alarm rate for every statistical test, and the bounds that go with it.
@@ -91,3 +94,14 @@ def variance_at(law, s):
 def predict_rows(law, x, size, *, rng):
     """E[W], (n, w_dim), and draws of W, (size, n, w_dim), at inputs x (n, p)."""
     return law.mean_at(x), law.sample_at(x, law.pick(size, rng), rng)
+
+
+def with_failure(calibration, name="lack of fit"):
+    """The same calibration, but a check of its uniform rung failed: nothing it says holds."""
+    uniform, *others = calibration.rungs
+    bad = Check(name, "fail", 0.0, 0.05, "It failed.")
+    empty = np.zeros(0)
+    failed = replace(
+        uniform, verdict="fails", claim="No uniform bound holds.", sizes=empty, checks=(bad,)
+    )
+    return replace(calibration, rungs=(failed, *others))

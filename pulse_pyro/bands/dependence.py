@@ -14,7 +14,7 @@ from pulse_pyro.bands.band import Noise, consecutive
 MANY = 50  # units from which clustering costs next to nothing
 FEWEST = 5  # units below which nothing can be said about dependence
 FEWEST_CLUSTERS = 10
-LEVEL, FAIL = 0.1, 0.001
+LEVEL = 0.1
 EACH = 3  # clusters a coefficient, for a cluster variance of a basis
 DATE_ROWS = 200_000  # rows looked at for shared dates, of clusters drawn at random
 DATE_BATCH = 16_000_000  # values of the drawn sums held at a time
@@ -44,8 +44,9 @@ def choose_noise(
 ) -> Literal["rows", "units"]:
     """Return "units" or "rows": as asked, or units from 50 on or where they are seen to depend.
 
-    ``regressors``: a cluster variance of that many free coefficients needs three units for each; if
-    rows of a unit are seen to depend and there are fewer, no variance is to be had (DataError).
+    ``regressors``: a cluster variance of that many free coefficients needs three units for each.
+    Where rows of a unit are seen to depend and there are fewer, "rows" is what is left, and it is
+    for the caller's check to say that the band does not hold.
     """
     _, units = consecutive(unit)
     if units < FEWEST:
@@ -67,13 +68,6 @@ def choose_noise(
     enough = units >= max(FEWEST_CLUSTERS, EACH * regressors)
     if units >= MANY and enough:
         return "units"
-    p = min(1.0, min(dependence_p(r, unit) for r in residual.T) * residual.shape[1])
-    if p < FAIL and not enough and regressors:
-        raise DataError(
-            f"bands: rows of a cluster depend on each other (p = {p:.2g}), and {units} clusters "
-            f"carry no variances for {regressors} coefficients: about {EACH * regressors} are "
-            "needed. Hold out more clusters, or use fewer inputs."
-        )
     depends = any(dependence_p(r, unit) < LEVEL for r in residual.T)
     return "units" if depends and enough else "rows"
 

@@ -317,7 +317,7 @@ class Calibration:
         for part in self.parts:
             budget = part.budget(self.contexts)
             seen = budget.inside if budget.inside.any() else np.isfinite(budget.half).all(-1)
-            for j, name in enumerate(part.band.y_names):
+            for j, name in enumerate(part.targets.names):
                 half = budget.half[seen][:, j]
                 gap = np.abs(budget.centre - budget.predicted)[seen][:, j]
                 total = budget.total[seen][:, j]

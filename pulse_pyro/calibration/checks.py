@@ -8,7 +8,7 @@ from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import BandFit, Sample
 from pulse_pyro.bands.bins import SKEWED
-from pulse_pyro.bands.dependence import FEWEST_CLUSTERS, LEVEL, dependence_p, shared_dates_p
+from pulse_pyro.bands.dependence import EACH, FEWEST_CLUSTERS, LEVEL, dependence_p, shared_dates_p
 from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import MIX
 from pulse_pyro.bands.misfits import Misfit, RowTimes, misfit_tests
@@ -83,13 +83,11 @@ def _misfits(
         stream(seed, "lack of fit"),
         times=RowTimes(rows.unit, rows.time, rows.date, rows.per_day),
     )
-    return [_misfit(test) for test in found]
+    return [_misfit(test) for test in found if np.isfinite(test.p)]  # those that could be run
 
 
 def _misfit(test: Misfit) -> Check:
     name, asks = ASKS[test.name]
-    if np.isnan(test.p):
-        return Check(name, "info", float("nan"), FIT_LIMITS[0], f"{test.worst.capitalize()}.")
     word = verdict(test.p, limits=FIT_LIMITS)
     text = f"p-value of: {asks}"
     if word != "pass":
@@ -146,10 +144,10 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     text = "p-value of: residuals of one unit do not depend on each other."
     if bad:
         text += f" They do, and rows were taken as independent ({units} units): the band is too "
+        needed = max(FEWEST_CLUSTERS, EACH * (len(fit.band.x_names) + 1))
         text += (
-            'narrow. Use noise="units", critical="simulate", with more units than inputs.'
-            if units >= FEWEST_CLUSTERS
-            else "narrow. Hold out more units, so that variances by unit can be used."
+            f"narrow. Variances by unit for {len(fit.band.x_names)} inputs need about {needed} "
+            "held-out units: hold out more, or use fewer inputs."
         )
     return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 

@@ -105,7 +105,7 @@ def halvings(calibration: Calibration) -> list[Halving]:
                 rate=RATES.get(part.band.kind, SMOOTH),
                 units=part.band.units,
             )
-            for j, name in enumerate(part.band.y_names)
+            for j, name in enumerate(part.targets.names)
         ]
     return out
 

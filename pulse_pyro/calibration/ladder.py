@@ -302,7 +302,8 @@ def held_out_subject(
         targets=targets,
         rows=error_rows,
         history=history,
-        own_error=new and isinstance(law, PosteriorLaw),  # others may have jumps
+        # others may have jumps; and a forecast with Monte Carlo error would be smoothed with it
+        own_error=new and exact and isinstance(law, PosteriorLaw),
         failures=0.0 if exact else MC_SHARE * (1.0 - level),
     )
 

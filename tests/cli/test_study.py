@@ -136,7 +136,7 @@ def test_a_failed_verdict_is_code_1_and_a_report_all_the_same(tmp_path, call):
     assert out.startswith("Fail (")
     assert "Look first at:" in out
     assert "lack of fit" in out
-    assert "No bound on the law's error holds" in out
+    assert "No bound holds at every context" in out
     assert (path.parent / "results" / "report.html").is_file()
     assert call("run", path)[0] == 1
     assert call("calibrate", path, "--json")[0] == 1

@@ -36,7 +36,7 @@ def test_it_is_diagnosed_calibrated_played_and_simulated(law):
     assert np.isfinite(calibration.bound).all()
     policy = (
         pp.PulseUCB(law, PHI, pp.constant(1.0), errors=pp.calibration.CalibratedErrors(calibration))
-        if calibration.verdict != "fail"
+        if calibration.usable
         else pp.PulseUCB(law, PHI, pp.constant(1.0))
     )
     for row in HELD_OUT.s[:6]:

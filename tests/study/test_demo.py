@@ -14,6 +14,7 @@ from pulse_pyro.study import worlds
 from pulse_pyro.study.stages import make_calibrate, make_fit, make_simulate
 from pulse_pyro.study.workspace import STAGES, open_workspace, stage_status
 from pulse_pyro.study.worlds import KnownWorld, StudySimulation
+from tests.helpers import with_failure
 from tests.study.helpers import write_study
 
 
@@ -93,11 +94,10 @@ def test_its_verdict_tells_what_the_guard_did(made):
     table = demo.run.table
     assert f"inside its guard {table['regret']['guarded']:.1f}" in demo.verdict
     assert f"overruled in {table['overruled']['committee']:.1%} of rounds" in demo.verdict
-    failed = replace(demo.calibration.checks[0], verdict="fail")
-    checks = pp.base.Checks((failed,))
-    worse = replace(demo, calibration=replace(demo.calibration, checks=checks))
+    worse = replace(demo, calibration=with_failure(demo.calibration))
     assert "its guard, a heuristic here" in worse.verdict
     assert "off by at most" not in worse.verdict
+    assert demo.calibration.claim in worse.verdict  # what stands is told all the same
 
 
 def test_its_page_shows_guards_and_the_votes_of_the_committee(made):

@@ -10,7 +10,7 @@ from pulse_pyro.study import worlds
 from pulse_pyro.study.stages import make_calibrate, make_diagnose, make_fit, make_simulate
 from pulse_pyro.study.workspace import open_workspace, read_json
 from pulse_pyro.study.worlds import KnownWorld, StudyPolicies, heuristics, memory_left, who_plays
-from tests.helpers import linear_history
+from tests.helpers import linear_history, with_failure
 from tests.study.helpers import write_study
 
 GUARDS = ["committee", "guarded", "adaptive_guarded"]
@@ -44,8 +44,7 @@ def test_a_sound_study_has_no_heuristic(made):
 
 def test_a_failed_calibration_makes_its_guards_heuristics(made):
     policies, world, _ = made
-    failed = replace(policies.calibration.checks[0], name="odd", verdict="fail")
-    worse = replace(policies.calibration, checks=pp.base.Checks((failed,)))
+    worse = with_failure(policies.calibration, "odd")
     agents = replace(policies, calibration=worse).agents(world, [])
     found = heuristics(agents)
     assert set(found) == {"committee", "guarded"}  # the third has a ball of its own

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from pulse_pyro.cli import main
 from pulse_pyro.report.calibration import calibration_verdict
 from pulse_pyro.study import demo, stages, worlds
 from pulse_pyro.study.workspace import Workspace, digest, open_workspace
+from tests.helpers import with_failure
 from tests.study.helpers import edit, run_once, write_study
 
 
@@ -159,11 +159,10 @@ def test_the_demo_says_it_too(study):
     run = pp.envs.Run(tuple(names), zeros.astype(int), zeros, zeros, np.zeros(1))
     checked = stages.diagnose(work.fitted, work.parts[1], seed=0)
     text = demo._verdict(checked, work.calibration, run)
-    assert "inside the calibrated domain (" in text
-    assert f"up to {np.sqrt(work.calibration.bound.max()):.3g}" in text
-    checks = (replace(work.calibration.checks[0], verdict="fail"),)
-    failed = demo._verdict(checked, replace(work.calibration, checks=checks), run)
-    assert "Calibration: fail, no bound" in failed
+    assert work.calibration.claim in text
+    assert work.calibration.rung("uniform").claim in text
+    failed = demo._verdict(checked, with_failure(work.calibration), run)
+    assert work.calibration.claim in failed
     assert "at most" not in failed
 
 
