@@ -66,6 +66,7 @@ class Calibration:
     error : (rows, action, d) E there; NaN where an input is not seen, or without a band.
     inside : (rows,) which of them lie in the domain.
     noise_sd : per part, (q,) sd of what the band's centre leaves of each target.
+    spread : (q,) sd of each target over the held-out rows, in which sizes of rungs are told.
     why : why this band, or why none.
 
     Not covered: contexts outside the domain (their bound is widened, on the assumption that the
@@ -84,6 +85,7 @@ class Calibration:
     error: Float3
     inside: Bool
     noise_sd: tuple[Float1, ...]
+    spread: Float1
     why: str
 
     def rung(self, name: str) -> Rung:

@@ -190,6 +190,7 @@ def _climb(
         error=error,
         inside=inside,
         noise_sd=() if made.part is None else (made.noise_sd,),
+        spread=rows.spread,
         why=made.why,
     )
 

@@ -575,13 +575,20 @@ def _settle(
             f"calibrated: {error}"
         ) from error
     uniform = full.rung("uniform")
-    if not full.parts or not uniform.holds:
+    if not full.parts:
         raise DataError(
-            f"plan: the whole archive of {len(history.clusters)} clusters gives no uniform bound, "
-            f"so there is no decay to plan by. {uniform.claim} {uniform.remedy} What stands: "
+            f"plan: the whole archive of {len(history.units)} units cannot be fitted and "
+            f"calibrated: {full.why}"
+        )
+    if not uniform.holds:
+        raise DataError(
+            f"plan: the whole archive of {len(history.units)} units gives no uniform bound, so "
+            f"there is no decay to plan by. {uniform.claim} {uniform.remedy} What stands: "
             f"{full.claim}"
         )
     method, band = recipe.method, full.parts[0].band
+    if full.parts[0].inputs.given_z:  # no band in all inputs was to be had
+        recipe = replace(recipe, inputs=("forecast",))
     shown = [check.value for check in full.checks if check.name == "dependence within units"]
     by_row = bool(shown) and min(shown) >= DEPENDENT
     kind = band.kind if method.kind == "auto" else method.kind

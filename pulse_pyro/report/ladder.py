@@ -151,7 +151,7 @@ def ladder_table(calibration: Calibration, theta_bound: float | None = None) -> 
     names = calibration.targets.names
     rows = []
     for rung in calibration.rungs:
-        sizes = own_sizes(rung)
+        sizes = own_sizes(calibration, rung)
         line: dict[str, Any] = {
             "rung": rung.name,
             "verdict": rung.verdict,
@@ -175,26 +175,9 @@ def with_remedy(rung: Rung) -> str:
     return f"{rung.claim} What would help: {rung.remedy}" if new else rung.claim
 
 
-def own_sizes(rung: Rung) -> Float1:
+def own_sizes(calibration: Calibration, rung: Rung) -> Float1:
     """Return a rung's sizes in the units of each target, (q,); empty where it may state none."""
-    from pulse_pyro.calibration.average import AverageErrors
-    from pulse_pyro.calibration.free import FreeLine
-    from pulse_pyro.calibration.uniform import UniformBounds
-
-    each = []
-    for made in halves(rung):
-        if isinstance(made, AverageErrors):
-            each.append(made.bound[-1])
-        elif isinstance(made, FreeLine):
-            each.append(made.upper)
-        elif isinstance(made, UniformBounds):
-            each.append(made.half + made.difference)
-        else:
-            each.append(made.sizes * made.spread)
-    if not each:
-        return np.zeros(0)
-    # of two laws, as the rung's own sizes: forecasts are each law's own, other errors average
-    out: Float1 = np.max(each, axis=0) if rung.name == "forecast" else np.mean(each, axis=0)
+    out: Float1 = rung.sizes * calibration.spread if rung.holds else np.zeros(0)
     return out
 
 

@@ -201,7 +201,8 @@ def test_calibration_and_diagnostics_take_it():
     for part in (held, replace(held, s=hide(held, 0.3).s)):
         checks = diagnose(law, part, seed=0).checks
         # W needs a column this law is not shown, and that column has a memory
-        assert [check.name for check in checks if check.verdict == "fail"] == ["serial w0"]
+        failed = {check.name for check in checks if check.verdict == "fail"}
+        assert failed == {"serial w0", "dependence w0"}
         found = calibrate(law, part, WA, seed=0)
         assert found.law_id == law.id
         assert np.isfinite(found.error).any()

@@ -153,7 +153,7 @@ def test_a_later_stage_makes_nothing_that_was_stored(study, monkeypatch):
 
     before = (study.parent / "results" / "simulate" / "run.json").read_text()
     for module, name in (
-        ("calibration.uniform", "_calibrate"),
+        ("calibration.ladder", "_climb"),
         ("diagnostics.held_out", "predictions"),
     ):
         monkeypatch.setattr(f"pulse_pyro.{module}.{name}", refuse)
