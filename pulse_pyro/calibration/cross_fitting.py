@@ -189,7 +189,7 @@ def crossfit(
         error=np.mean([error for error, _ in bounds], axis=0) if bounds else a.error * np.nan,
         inside=np.all(inside, axis=0) if bounds else a.inside & False,
         noise_sd=a.noise_sd + b.noise_sd if parts else (),
-        spread=(a.spread + b.spread) / 2.0,
+        spread=np.maximum(a.spread, b.spread),  # the mean of both bounds is then at most told
         why=a.why,
     )
     return CrossFit(average, calibration)

@@ -125,7 +125,7 @@ def test_the_table_sums_up_the_bound_inside_the_domain(bent, cross):
     _, calibration, held_out = bent
     table = calibration.table
     part = calibration.parts[0]
-    assert list(table.index) == list(part.band.y_names)
+    assert list(table.index) == list(part.targets.names)
     inside = calibration.inside
     half = band_values(calibration, held_out.grid.s)[1]
     assert_allclose(table["half-width mean"], held_out.flat(half)[inside].mean(0), rtol=1e-12)

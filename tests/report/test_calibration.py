@@ -55,14 +55,14 @@ def test_the_budget_plot_stacks_the_pieces_of_the_bound(made, name, layers):
     total = part.budget(calibration.contexts).total[calibration.inside][:, 0]
     top = max(c.get_paths()[0].vertices[:, 1].max() for c in ax.collections)
     assert total.mean() < top <= total.max() * (1 + 1e-12)
-    assert part.band.y_names[0] in ax.get_ylabel()
+    assert part.targets.names[0] in ax.get_ylabel()
 
 
 def test_plots_use_the_axis_they_are_given_and_any_target(made):
     for draw in (band_plot, budget_plot):
         ax = Figure().add_subplot()
         assert draw(made["bent"], target=1, ax=ax) is ax
-        assert made["bent"].parts[0].band.y_names[1] in ax.get_ylabel()
+        assert made["bent"].parts[0].targets.names[1] in ax.get_ylabel()
     ax = Figure().add_subplot()
     for draw in (made["curve"].plot, made["curve"].plot_band, made["curve"].plot_budget):
         assert draw(ax) is ax
@@ -97,10 +97,10 @@ def test_the_report_shows_every_target_of_every_part(made):
         shown = [
             s for s in pp.report.calibration_sections(calibration) if s.title.startswith("Band and")
         ]
-        assert len(shown) == sum(len(part.band.y_names) for part in calibration.parts) == 2
-        each = [(part, j) for part in calibration.parts for j in range(len(part.band.y_names))]
+        assert len(shown) == sum(len(part.targets.names) for part in calibration.parts) == 2
+        each = [(part, j) for part in calibration.parts for j in range(len(part.targets.names))]
         for section, (part, j) in zip(shown, each, strict=True):
-            assert part.band.y_names[j] in section.title
+            assert part.targets.names[j] in section.title
             budget = part.budget(calibration.contexts)
             total = budget.total[budget.inside][:, j]
             assert f"mean bound {total.mean():.3g}" in section.figure.figure.axes[1].get_title(

@@ -176,7 +176,11 @@ def test_a_uniform_rung_that_fails_leaves_no_number_of_it(grouped, tmp_path):
 @pytest.mark.parametrize("name", ["forecast", "groups", "average", "free"])
 def test_no_other_rung_that_fails_leaves_a_number_either(grouped, name, tmp_path):
     details = grouped.rung(name).details
-    edges = ["rows", "from", "to"]  # where groups are cut is no claim, and forecast groups repeat it
+    edges = [
+        "rows",
+        "from",
+        "to",
+    ]  # where groups are cut is no claim, and forecast groups repeat it
     table = details.table.select_dtypes("number").drop(columns=edges, errors="ignore")
     own = formatted([*np.ravel(table.to_numpy(float)), *grouped.rung(name).sizes])
     other = {
@@ -238,7 +242,7 @@ def test_a_cross_fitted_calibration_shows_both_halves(crossed, tmp_path):
     assert len(sections["Groups"].table) == lines
     own = ladder_table(crossed)["in units of w0"]["forecast"]
     due = [half.sizes[0] * half.spread[0] for half in (forecast.one, forecast.two)]
-    assert own == pytest.approx(max(due))
+    assert max(due) <= own * (1 + 1e-12) <= 1.2 * max(due)  # never told smaller than it is
 
 
 def test_pictures_have_a_name_that_says_what_they_show(grouped, crossed, tmp_path):
