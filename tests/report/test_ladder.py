@@ -180,7 +180,7 @@ def test_no_other_rung_that_fails_leaves_a_number_either(grouped, name, tmp_path
         "rows",
         "from",
         "to",
-    ]  # where groups are cut is no claim, and forecast groups repeat it
+    ]  # where groups are cut is no claim
     table = details.table.select_dtypes("number").drop(columns=edges, errors="ignore")
     own = formatted([*np.ravel(table.to_numpy(float)), *grouped.rung(name).sizes])
     other = {
