@@ -15,7 +15,7 @@ from pulse_pyro.bands.auto import make_band
 from pulse_pyro.bands.band import BandMethod, Sample
 
 RUNS = int(os.environ.get("PULSE_REPS", "400"))
-ROUNDS, ROWS, LEVEL, DELTA = 400, 600, 0.95, 0.05
+ROUNDS, ROWS, MANY, LEVEL, DELTA = 400, 600, 40_000, 0.95, 0.05
 THETA = np.array([0.2, 0.5, -0.1, 0.6])
 SIZE, RIDGE, REWARD_SD, HIDDEN, NOISE = float(np.linalg.norm(THETA)), 1.0, 0.1, 0.5, 0.3
 # W given z is normal: x2 and the noise; arm 1 pays theta_w + theta_wa for each of it
@@ -23,10 +23,11 @@ SIGMA = float(np.hypot(REWARD_SD, (THETA[1] + THETA[3]) * np.hypot(HIDDEN, NOISE
 METHOD = BandMethod(grid=100, draws=500)
 
 
-def drawn(rng, shape):
-    """x1, x2 and W of new units."""
+def drawn(rng, shape, straight=False):
+    """x1, x2 and W of new units; straight : the law has no error given its forecast."""
     x1, x2 = rng.standard_normal(shape), HIDDEN * rng.standard_normal(shape)
-    return x1, x2, 0.8 * np.sin(x1) + x2 + NOISE * rng.standard_normal(shape)
+    mean = law(x1, 0.0) if straight else 0.8 * np.sin(x1)
+    return x1, x2, mean + x2 + NOISE * rng.standard_normal(shape)
 
 
 def law(x1, bias):
@@ -37,11 +38,11 @@ def phi(w, a):
     return np.stack([np.ones_like(w), w, np.full_like(w, a), w * a], axis=-1)
 
 
-def errors(rng, bias):
+def errors(rng, bias, rows=ROWS, straight=False):
     """A band of the law's error given its forecast, from an archive of its own."""
-    x1, _, w = drawn(rng, ROWS)
+    x1, _, w = drawn(rng, rows, straight)
     z = law(x1, bias)
-    sample = Sample(z[:, None], (w - z)[:, None], np.arange(ROWS), ("forecast",), ("w",))
+    sample = Sample(z[:, None], (w - z)[:, None], np.arange(rows), ("forecast",), ("w",))
     band = make_band(sample, METHOD, LEVEL, rng).fit.band
 
     def bound(at):
@@ -54,9 +55,11 @@ def errors(rng, bias):
 def holds(runs, bias, sees_more, seed=0):
     """Share of runs whose ball holds theta* at all rounds; and the mean of the last radius."""
     rng = stream(seed, "given the forecast")
-    x1, x2, w = drawn(rng, (runs, ROUNDS))
+    x1, x2, w = drawn(rng, (runs, ROUNDS), sees_more)
     z = law(x1, bias)
-    eps = np.stack([errors(rng, bias)(z[r]) for r in range(runs)])
+    # a right law and a large archive, the same for all runs: the ball is small, and can be missed
+    bands = [errors(rng, bias, MANY, True)] * runs if sees_more else [errors(rng, bias) for _ in z]
+    eps = np.stack([band(row) for band, row in zip(bands, z, strict=True)])
     precision = np.tile(RIDGE * np.eye(4), (runs, 1, 1))
     b, square, logdet = np.zeros((runs, 4)), np.zeros(runs), np.zeros(runs)
     held = np.ones(runs, bool)
