@@ -288,7 +288,7 @@ def play_rules_finding(comparison: Comparison, settings: Sequence[str], title: s
 def judged_finding(judged: Sequence[Judged], title: str) -> Finding:
     """Return what held-out pieces of the archive said of the laws."""
     table = judged_table(judged)
-    failed = [each for each in judged if each.diagnose == "fail"]
+    failed = [each for each in judged if each.diagnose == "fail" or each.uniform == "fails"]
     bounded = [each for each in judged if np.isfinite(each.forecast)]
     text = f"{len(failed)} of {len(judged)} laws fail a check on held-out pieces of the archive."
     if bounded:

@@ -162,12 +162,15 @@ def test_lags_longer_than_the_rounds_are_refused(made):
 
 def test_a_right_law_passes_and_a_short_one_fails(made):
     right, short = judge(made, LAWS)
-    assert (right.law, right.diagnose, right.calibrate) == ("line", "pass", "pass")
+    assert (right.law, right.diagnose, right.uniform) == ("line", "pass", "conditional")
+    assert right.standing == "forecast"
+    assert 0 < right.forecast < right.free < 1
     assert right.failed == ""
     assert 0 < right.root_mean < right.root_sup < 0.3
     assert 0 <= right.outside < 0.2
-    assert short.calibrate == "fail"
-    assert short.failed == "lack of fit"  # its summary leaves out what S_{t-1} tells
+    assert short.uniform == "fails"
+    assert "lack of fit" in short.failed  # its summary leaves out what S_{t-1} tells
+    assert np.isnan(short.root_mean)
 
 
 def test_checks_that_fail_are_counted_by_kind():
@@ -180,7 +183,7 @@ def test_a_law_nothing_can_bound_says_why(made):
     few = made.pieces.where(made.pieces.step < 8)
     small = type(made)("few", "", "", made.archive, made.replays, few.take(range(4)), made.scale)
     (only,) = judge(small, LAWS[:1])
-    assert "held-out" in only.calibrate
+    assert only.uniform == "fails"
     assert np.isnan(only.root_mean)
 
 
