@@ -62,10 +62,10 @@ def test_a_theta_bound_that_is_not_a_positive_number_is_refused(lagged, size):
 
 def test_the_radius_is_the_corrected_one(lagged):
     calibration = lagged[1]
-    assert calibration.radius(sigma=0.2, delta=0.1, theta_bound=2.0) == pp.corrected(
-        sigma=0.2, delta=0.1, theta_bound=2.0
-    )
-    assert calibration.radius(sigma=0.2) == pp.corrected(sigma=0.2)
+    for how in ({"delta": 0.1, "theta_bound": 2.0}, {}):
+        made = calibration.radius(sigma=0.2, **how)
+        assert made.benchmark == "the best policy on S"
+        assert replace(made, benchmark="") == pp.corrected(sigma=0.2, **how)
     with pytest.raises(pp.errors.SettingError, match="delta"):
         calibration.radius(sigma=0.2, delta=0.0)
 
