@@ -14,7 +14,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.auto import Choice, make_band
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
 from pulse_pyro.bands.support import Support
-from pulse_pyro.base import Check, Checks, FittedLaw
+from pulse_pyro.base import Checks, FittedLaw
 from pulse_pyro.calibration.checks import HANDED, band_checks
 from pulse_pyro.calibration.part import BandInputs, Part
 from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent
@@ -263,14 +263,3 @@ def _rests_on(band: Band, inputs: BandInputs, law_inputs: int, rows: ErrorRows) 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"its {len(names)} inputs"
-
-
-def few_clusters(clusters: int, wanted: int) -> Check:
-    """Warn of few independent pieces: quantiles of Student's t help, but not with everything."""
-    few = clusters < wanted
-    text = f"{clusters} independent clusters were held out."
-    if few:
-        text += (
-            f" With fewer than {wanted} variances are unsteady, and coverage is known less well."
-        )
-    return Check("clusters", "warn" if few else "pass", clusters, wanted, text)
