@@ -19,7 +19,7 @@ advisor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,7 @@ from pulse_pyro.policies.members import (
 from pulse_pyro.radius import CONSTANT, SAMPLED, Radius
 
 SAME = 1e-9  # slopes that agree to this are one
+BESIDE = 2**17  # features of all learners side by side at a time, 1 MiB
 NO_NOISE: Float3 = np.zeros((0, 0, 0))
 NO_PSI: Float4 = np.zeros((0, 0, 0, 0))
 NOBODY: Int = np.zeros((1, 1), np.int64)
@@ -403,16 +404,16 @@ def play_guarded(
         whether its ball holds.
     """
     own = [np.ascontiguousarray(each.x, np.float64) for each in learners]
-    x = own[0] if len(own) == 1 else np.concatenate(own, axis=-1)  # one learner's: no copy
     rewards = np.ascontiguousarray(reward, np.float64)
-    if x.ndim != 4 or rewards.shape != x.shape[:3]:
-        raise FeatureError(
-            "play_guarded: features must be (run, time, action, d) and reward (run, time, action), "
-            f"but got {x.shape} and {rewards.shape}."
-        )
+    for x in own:
+        if x.ndim != 4 or rewards.shape != x.shape[:3]:
+            raise FeatureError(
+                "play_guarded: features must be (run, time, action, d) and reward (run, time, "
+                f"action), but got {x.shape} and {rewards.shape}."
+            )
     if ball is not None and not slack >= 1.0:
         raise SettingError(f"guard: slack must be at least 1, but got {slack!r}; 3 is usual.")
-    runs, horizon, arms, _ = x.shape
+    runs, horizon, arms = rewards.shape
     kind, alpha, given, noise = _advice(advisor, learners[0], (runs, horizon))
     dims = [each.x.shape[-1] for each in learners]
     setup = member_setup(
@@ -439,23 +440,26 @@ def play_guarded(
     state = first_state(setup, runs)
     mask = np.zeros((0, 0, 0), np.bool_) if allowed is None else np.ascontiguousarray(allowed)
     fixed = -1.0 if ball is not None else 0.0
-    play_members(
-        x,
-        rewards,
-        mask,
-        given,
-        noise,
-        setup,
-        state,
-        rule,
-        errors,
-        sums,
-        fixed,
-        carry,
-        carry_state(carry, runs, int(about.unit.max()) + 1),
-        about,
-        output,
-    )
+    carried = carry_state(carry, runs, int(about.unit.max()) + 1)
+    for first, x in _side_by_side(own):
+        play_members(
+            first,
+            x,
+            rewards,
+            mask,
+            given,
+            noise,
+            setup,
+            state,
+            rule,
+            errors,
+            sums,
+            fixed,
+            carry,
+            carried,
+            about,
+            output,
+        )
     return GuardedPlay(
         action=output.action,
         proposal=output.proposal,
@@ -467,6 +471,25 @@ def play_guarded(
         apart=output.apart,
         state=state,
     )
+
+
+def _side_by_side(own: list[Float]) -> Iterator[tuple[int, Float]]:
+    """Yield a first run and features of runs from there on, all learners' along the last axis.
+
+    The same memory each time, few runs long: fresh memory for all of them costs more than the copy.
+    """
+    if len(own) == 1:
+        yield 0, own[0]
+        return
+    runs, horizon, arms, _ = own[0].shape
+    ends = np.cumsum([x.shape[-1] for x in own])
+    step = max(1, BESIDE // max(1, horizon * arms * int(ends[-1])))
+    buffer = np.empty((min(step, runs), horizon, arms, ends[-1]))
+    for first in range(0, runs, step):
+        part = buffer[: min(step, runs - first)]
+        for x, end in zip(own, ends, strict=True):
+            part[..., end - x.shape[-1] : end] = x[first : first + len(part)]
+        yield first, part
 
 
 def _about(series: Series, truth: Float2 | None, shape: tuple[int, int]) -> MemberRounds:

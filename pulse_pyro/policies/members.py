@@ -334,6 +334,19 @@ def _drawn_scores(
             index[a] += (drawn - theta[i]) * now[a, i]
 
 
+@njit(cache=True, error_model="numpy", fastmath=False, inline="always")
+def _gamma_ratio(a: float) -> float:
+    """Return log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2; from a = 32 on by its series.
+
+    The series is off by less than 17 / (14336 a^7) = 4e-14 there, the difference of two large
+    logarithms by more; and it takes a tenth of the time.
+    """
+    if a < 32.0:
+        return math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * math.log(a)
+    small = 1.0 / (a * a)
+    return (-0.125 + small * (1.0 / 192.0 - small / 640.0)) / a
+
+
 @njit(cache=True, error_model="numpy", fastmath=False)
 def _count_evidence(
     sums: Float2,
@@ -354,11 +367,12 @@ def _count_evidence(
         if active[k]:
             shape = SHAPE + 0.5 * sums[k, ROUNDS]
             if shape != last:  # members that never sat out share it
-                last, gamma = shape, math.lgamma(shape + 0.5) - math.lgamma(shape)
+                last, gamma = shape, _gamma_ratio(shape)
             # Student's t with 2 shape degrees of freedom
             spread = 2.0 * sums[k, SCALE] * (1.0 + square[k, at])
             z = (reward - mean[k, at]) ** 2 / spread
-            logs[k] = gamma - 0.5 * math.log(math.pi * spread) - (shape + 0.5) * math.log1p(z)
+            density = gamma - 0.5 * math.log(math.pi * spread / shape)
+            logs[k] = density - (shape + 0.5) * math.log(1.0 + z)
             mixture += weights[k] * logs[k]
             share += weights[k]
         rounds = max(rounds, sums[k, ROUNDS])
@@ -429,6 +443,7 @@ def _carry_on(
 
 @njit(cache=True, error_model="numpy", fastmath=False)
 def play_members(
+    first: int,
     x: Float,
     reward: Float3,
     allowed: Array,
@@ -447,11 +462,12 @@ def play_members(
 ) -> None:
     """Play horizons in place.
 
-    x : (run, time, action, features) of all members side by side. reward : (run, time, action), NaN
-    where it is lost. allowed : (run, time, action), 1 along run or time if shared, size 0: all.
-    given : (run, time) proposals, for the advisor GIVEN. noise : (run, time, d) standard normal,
-    for DRAWN. fixed_root : sqrt(gamma) instead of the ball's if it is >= 0. carry, carried : what
-    members add to their features from earlier rewards of the unit, and its state.
+    x : (some runs, time, action, features) of all members side by side, of runs ``first`` and on;
+    everything else is of all runs. reward : (run, time, action), NaN where it is lost. allowed :
+    (run, time, action), 1 along run or time if shared, size 0: all. given : (run, time) proposals,
+    for the advisor GIVEN. noise : (run, time, d) standard normal, for DRAWN. fixed_root :
+    sqrt(gamma) instead of the ball's if it is >= 0. carry, carried : what members add to their
+    features from earlier rewards of the unit, and its state.
 
     action is -1 where the round cannot be scored and -2 where no arm is allowed: such rounds teach
     nothing. A round needs the first member's features, unless a committee plays without a guard:
@@ -491,7 +507,7 @@ def play_members(
     kept_active = np.empty((slots, members), np.bool_)
     late_reach = np.zeros((members, 1, most))
     late_mean, late_square = np.empty((members, 1)), np.empty((members, 1))
-    for r in range(runs):
+    for r in range(first, first + runs):
         precision, inverse = state.precision[r], state.inverse[r]
         b, theta, sums = state.b[r], state.theta[r], state.sums[r]
         plain, outer = ball.plain[r], ball.outer[r]
@@ -629,7 +645,7 @@ def play_members(
                 begin = np.uint64(starts[k])  # never counted from the end: a plain copy
                 for a in range(arms):
                     for j in range(dims[k]):
-                        now[k, a, j] = x[r, t, a, begin + np.uint64(j)]
+                        now[k, a, j] = x[r - first, t, a, begin + np.uint64(j)]
             if states > 0:
                 unit = about.unit[min(r, about.unit.shape[0] - 1), min(t, about.unit.shape[1] - 1)]
                 clock = about.clock[

@@ -396,6 +396,7 @@ class StreamingGuard:
     ) -> None:
         psi = about.psi[None, None] if about.psi.size else NO_ROUNDS
         play_members(
+            0,
             x,
             reward,
             mask,

@@ -8,6 +8,7 @@ from scipy import special
 
 from pulse_pyro.policies.carried import MemoryCarry, correct, past_rewards, propagate
 from pulse_pyro.policies.guard import Learner, Series, play_guarded
+from pulse_pyro.policies.members import _gamma_ratio
 
 ARMS = 2
 
@@ -22,6 +23,12 @@ def student_log_density(reward, mean, square, shape, scale):
         - 0.5 * math.log(df * math.pi * variance)
         - (df + 1) / 2 * math.log1p(z)
     )
+
+
+@pytest.mark.parametrize("a", [1.0, 1.5, 31.5, 32.0, 40.0, 1e3, 1e6])
+def test_the_ratio_of_gamma_functions(a):
+    """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2, by Pochhammer's symbol."""
+    assert abs(_gamma_ratio(a) - math.log(special.poch(a, 0.5) / math.sqrt(a))) < 1e-13
 
 
 class ByHand:
