@@ -135,7 +135,7 @@ class Sample:
         """How many distinct units the rows come from."""
         return consecutive(self.unit)[1]
 
-    def take(self, rows: Bool) -> Sample:
+    def take(self, rows: Bool | Int) -> Sample:
         """Return the sample of these rows."""
         return Sample(self.x[rows], self.y[rows], self.unit[rows], self.x_names, self.y_names)
 

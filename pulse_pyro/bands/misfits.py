@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
@@ -13,9 +13,15 @@ from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro.bands.band import BandFit, Sample, consecutive
 from pulse_pyro.bands.form import Form, form_of, free_of
 from pulse_pyro.bands.hunting import hunt, some_rows
-from pulse_pyro.bands.lack_of_fit import BLOCK, FREQUENCIES, judge_scores, lack_of_fit
+from pulse_pyro.bands.lack_of_fit import (
+    BLOCK,
+    FREQUENCIES,
+    candidates,
+    judge_scores,
+    lack_of_fit,
+)
 
-MOST_ROWS = 100_000  # of whole clusters, from which the further scores are made
+MOST_ROWS = 100_000  # of whole clusters, which the tests look at
 MOST_INPUTS = (
     20  # inputs scanned for jumps and waves, and MOST_PAIRS pairs, drawn if there are more
 )
@@ -60,7 +66,7 @@ class _Known(NamedTuple):
 def misfit_tests(
     fit: BandFit,
     sample: Sample,
-    omitted: Float2,
+    omitted: Callable[[Int], Float2],
     names: tuple[str, ...],
     rng: np.random.Generator,
     *,
@@ -69,35 +75,41 @@ def misfit_tests(
 ) -> tuple[Misfit, ...]:
     """Test in seven ways whether the band leaves anything, each with a plain p-value.
 
-    fit, sample : a band and the rows (n) it was made from, unit being the cluster. omitted : (n, m)
-    further columns known at each row, such as lags, NaN where not there; names : of them. times :
-    when rows were; without them time and unit length are not looked at.
+    fit, sample : a band and the rows (n) it was made from, unit being the cluster. omitted : rows
+    (k,) -> (k, m) further columns known there, such as lags, NaN where not there; names : of them.
+    times : when rows were; without them time and unit length are not looked at. Of more than
+    100,000 rows, so many of whole clusters drawn at random are looked at: less is then seen.
 
-    score : :func:`lack_of_fit`, as ever. products : of two inputs of the band. waves : sines and
-    cosines of its inputs, and products of two. jump : above or below each decile of an input.
-    time : trend of the calendar and of a unit's steps, weekday, time of day. unit length : how many
-    rows the unit has, and its last rows (who leaves, and when). These five: the supremum over
-    their candidates z of |sum_i e_i z_i| over its spread by cluster, z freed of what the band can
-    follow, multiplier bootstrap. hunting : :func:`pulse_pyro.bands.hunting.hunt` in all of it.
+    score : the candidates of :func:`lack_of_fit`. products : of two inputs of the band. waves :
+    sines and cosines of its inputs, and products of two. jump : above or below each decile of an
+    input. time : trend of the calendar and of a unit's steps, weekday, time of day. unit length :
+    how many rows the unit has, and its last rows (who leaves, and when). These six: the supremum
+    over their candidates z of |sum_i e_i z_i| over its spread by cluster, z freed of what the band
+    can follow, multiplier bootstrap. hunting : :func:`pulse_pyro.bands.hunting.hunt` in all of it.
 
     Each p-value is valid by itself; nothing is corrected for there being seven, since passing a
     false claim is what must not happen: if all is well one of seven is below .05 in up to 30 % of
     archives. None of them sees what its candidates cannot.
     """
     kept = np.flatnonzero(fit.kept)
-    x, unit = sample.x[kept], sample.unit[kept]
-    columns = np.concatenate([x, omitted[kept]], axis=1)
+    form, rows = form_of(fit.band, sample.x[kept]), kept
+    if len(kept) > MOST_ROWS:
+        code, clusters = consecutive(sample.unit[kept])
+        rows = kept[some_rows(code, rng.permutation(clusters), MOST_ROWS, rng)]
+    some = sample.take(rows)
+    columns = np.concatenate([some.x, omitted(rows)], axis=1)
     labels = (*sample.x_names, *names)
-    score = lack_of_fit(fit, columns, labels, unit, rng, draws)
-    out = [Misfit("score", score.p, score.worst)]
-    form = form_of(fit.band, x)
-    code, clusters = consecutive(unit)
-    rows = some_rows(code, rng.permutation(clusters), MOST_ROWS, rng)
-    some = Sample(x[rows], sample.y[kept[rows]], unit[rows], sample.x_names, sample.y_names)
-    columns = columns[rows]
+    scores = _Scores(form, some, rng, draws)
+    if len(rows) == len(kept):  # the band's own residuals, freed by its own smoother
+        score = lack_of_fit(fit, columns, labels, some.unit, rng, draws)
+        out = [Misfit("score", score.p, score.worst)]
+    else:
+        bent = set(sample.x_names) if len(sample.x_names) > 1 else set()
+        blocks = candidates(columns, labels, rng, bent)
+        single = ((z[:, k], name) for z, named in blocks for k, name in enumerate(named))
+        out = [scores.judge("score", single)]
     u, live = _standard(some.x)
     inputs = tuple(sample.x_names[k] for k in live)
-    scores = _Scores(form, some, rng, draws)
     out += [
         scores.judge("products", _products(u, inputs, rng)),
         scores.judge("waves", _waves(u, inputs, rng)),
@@ -107,14 +119,14 @@ def misfit_tests(
     if times is None:
         out += [Misfit(name, float("nan"), "not run: no times") for name in ("time", "unit length")]
     else:
-        known = _known(times, kept[rows])
+        known = _known(times, rows)
         out += [
             scores.judge("time", _times(known)),
             scores.judge("unit length", _lengths(known)),
         ]
         columns = np.column_stack([columns, *(c for _, c in known.columns), known.length])
         labels = (*labels, *(name for name, _ in known.columns), "unit length")
-        run = _stretches(times.unit[kept[rows]], some.unit)
+        run = _stretches(times.unit[rows], some.unit)
     fresh = _distinct(columns)
     found = hunt(some, form, columns[:, fresh], tuple(labels[k] for k in fresh), rng, run=run)
     worst = found.note or " and ".join(found.culprits) or "nothing"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from pulse_pyro._core.arrays import Float2
+from pulse_pyro._core.arrays import Float2, Int
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import BandFit, Sample
 from pulse_pyro.bands.bins import SKEWED
 from pulse_pyro.bands.dependence import EACH, FEWEST_CLUSTERS, LEVEL, dependence_p, shared_dates_p
 from pulse_pyro.bands.kinks import GATE
 from pulse_pyro.bands.lack_of_fit import MIX
-from pulse_pyro.bands.misfits import Misfit, RowTimes, misfit_tests
+from pulse_pyro.bands.misfits import MOST_ROWS, Misfit, RowTimes, misfit_tests
 from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.calibration.rung import ErrorRows
 from pulse_pyro.data.history import History
-from pulse_pyro.data.summary import Lags
 
 FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
 SHARED_LIMITS = (0.01, 0.001)
@@ -71,25 +72,27 @@ def _misfits(
     fit: BandFit, sample: Sample, rows: ErrorRows, history: History, memory: int, seed: int
 ) -> list[Check]:
     """Ask in seven ways whether the band leaves anything; each by its own p-value."""
-    columns, names = _lagged(history, rows, memory)
-    if sample.x_names != rows.x_names:  # the band looks at less than the law
-        columns = np.concatenate([rows.x, columns], axis=1)
-        names = (*rows.x_names, *names)
+    lags, names = _lagged(history, rows, memory)
+    # where the band looks at less than the law, the rest of the law's inputs is left out too
+    own = rows.x[:, : 0 if sample.x_names == rows.x_names else None]
+    names = (*rows.x_names[: own.shape[1]], *names)
     found = misfit_tests(
         fit,
         sample,
-        columns,
+        lambda at: np.concatenate([own[at], lags(at)], axis=1),
         names,
         stream(seed, "lack of fit"),
         times=RowTimes(rows.unit, rows.time, rows.date, rows.per_day),
     )
-    return [_misfit(test) for test in found if np.isfinite(test.p)]  # those that could be run
+    ran = [test for test in found if np.isfinite(test.p)]  # those that could be run
+    return [_misfit(test, int(fit.kept.sum())) for test in ran]
 
 
-def _misfit(test: Misfit) -> Check:
+def _misfit(test: Misfit, rows: int) -> Check:
     name, asks = ASKS[test.name]
     word = verdict(test.p, limits=FIT_LIMITS)
-    text = f"p-value of: {asks}"
+    some = f" (asked of {MOST_ROWS:,} of {rows:,} rows)" if rows > MOST_ROWS else ""
+    text = f"p-value of{some}: {asks}"
     if word != "pass":
         text += f" What is left depends on {test.worst}: {_remedy(test)} Until then the bound "
         text += "does not hold." if word == "fail" else "is in doubt."
@@ -115,13 +118,25 @@ def _remedy(test: Misfit) -> str:
     return "add it to the summary."
 
 
-def _lagged(history: History, rows: ErrorRows, memory: int) -> tuple[Float2, tuple[str, ...]]:
-    """Return S_t, S_{t-1}, ... of the rows, NaN before a unit's start, with names."""
+def _lagged(
+    history: History, rows: ErrorRows, memory: int
+) -> tuple[Callable[[Int], Float2], tuple[str, ...]]:
+    """Return S_t, S_{t-1}, ... of some rows, NaN before a unit's start, as a function; names."""
     dim = len(history.s_names)
     memory = min(memory, int(rows.time.min()) + 1)
     count = max(min(memory + BEYOND, COLUMNS // dim), 1)
     names = tuple(f"{name}.lag{lag}" for lag in range(count) for name in history.s_names)
-    return history.inputs(Lags(count))[rows.history_row], names
+
+    def lags(at: Int) -> Float2:
+        row = rows.history_row[at]
+        first = history.offsets[:-1][history.unit_of[row]]
+        parts = [
+            np.where((row - lag >= first)[:, None], history.s[np.maximum(row - lag, 0)], np.nan)
+            for lag in range(count)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    return lags, names
 
 
 def _dependence(fit: BandFit, sample: Sample) -> Check:

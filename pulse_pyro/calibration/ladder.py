@@ -314,7 +314,8 @@ BLOCK = 4_000_000  # values of Monte Carlo draws in flight
 
 def _forecast(law: FittedLaw, history: History, targets: Targets, at: Int, seed: int) -> Float2:
     """Return what the law expects of each target at rows ``at``, (n, q), in blocks of rows."""
-    each = max(BLOCK // SIZE, 1)
+    exact = isinstance(targets, MissingTargets) and law(history, at[:1]).exact
+    each = len(at) if exact else max(BLOCK // SIZE, 1)
     rng = stream(seed, "calibration")
     blocks = [
         targets.predicted(law(history, at[start : start + each]), SIZE, rng)[0]

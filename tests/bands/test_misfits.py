@@ -35,7 +35,7 @@ def archive(seed, misfit=None, inputs=4, units=UNITS, coordinates=1):
 def judged(s, times, rng, kind="linear", draws=200, **more):
     fit = make_band(s, BandMethod(kind, draws=100), 0.95, rng).fit
     omitted, names = more.get("omitted", np.empty((len(s.x), 0))), more.get("names", ())
-    found = misfit_tests(fit, s, omitted, names, rng, times=times, draws=draws)
+    found = misfit_tests(fit, s, omitted.__getitem__, names, rng, times=times, draws=draws)
     assert tuple(each.name for each in found) == TESTS
     return {each.name: each for each in found}
 
@@ -63,6 +63,19 @@ def test_each_test_sees_its_own_misfit_and_names_it(test):
     found = judged(*archive(70, misfit), draws=999)[test]
     assert found.p == pytest.approx(0.001)
     assert found.worst == worst
+
+
+@pytest.mark.parametrize("most", [1_000, 100_000])
+def test_the_score_sees_what_was_left_out_also_on_some_of_the_rows(monkeypatch, most):
+    monkeypatch.setattr("pulse_pyro.bands.misfits.MOST_ROWS", most)
+    s, times, rng = archive(76)
+    z = rng.standard_normal((len(s.x), 1))
+    clean = judged(s, times, rng, omitted=z, names=("left out",), draws=999)
+    assert clean["score"].p > 0.01
+    worse = sample(s.x, s.y + 0.2 * z, s.unit)
+    found = judged(worse, times, rng, omitted=z, names=("left out",), draws=999)["score"]
+    assert found.p == pytest.approx(0.001)
+    assert found.worst == "left out"
 
 
 def test_a_misfit_of_the_second_coordinate_is_seen():

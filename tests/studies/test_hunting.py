@@ -100,7 +100,7 @@ def p_values(job):
     kind = {1: "auto", 2: "additive"}.get(sample.x.shape[1], "linear")
     fit = make_band(sample, BandMethod(kind, draws=200), 0.95, rng).fit
     if every:
-        found = misfit_tests(fit, sample, omitted, names, rng, times=times, draws=400)
+        found = misfit_tests(fit, sample, omitted.__getitem__, names, rng, times=times, draws=400)
         return {each.name: each.p for each in found}
     kept = fit.kept
     x = sample.x[kept]
