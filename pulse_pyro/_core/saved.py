@@ -28,6 +28,7 @@ class Kind(NamedTuple):
 KINDS = {
     "law": Kind("PosteriorLaw", "laws.saved", ("law",)),
     "average_law": Kind("AverageLaw", "calibration.saved", ("law",)),
+    "repaired_law": Kind("RepairedLaw", "calibration.saved", ("law",)),
     "calibration": Kind("Calibration", "calibration.saved", ("law", "features")),
     "diagnostics": Kind("Diagnostics", "diagnostics.result"),
     "policy": Kind("Streaming", "policies.saved", ("law", "features", "advisor")),

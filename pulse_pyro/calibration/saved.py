@@ -22,7 +22,9 @@ from pulse_pyro.base import Check, Column, Schema, is_exact
 from pulse_pyro.calibration import RUNGS
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.cross_fitting import AverageLaw, BothHalves
+from pulse_pyro.calibration.groups import GroupRule
 from pulse_pyro.calibration.part import BandInputs, Part
+from pulse_pyro.calibration.repaired import Correction, RepairedLaw
 from pulse_pyro.calibration.rung import Rung
 from pulse_pyro.calibration.targets import FeatureTargets, MissingTargets
 from pulse_pyro.calibration.uniform import UniformBounds
@@ -35,6 +37,7 @@ from pulse_pyro.laws.saved import pack_law, unpack_law
 # Laws of any kind: stored whole where they can be, else handed back in and compared.
 
 
+REPAIRS = (Correction, GroupRule)
 PROBES = 5  # rows of a series at which a law of another make is compared
 
 
@@ -57,6 +60,27 @@ def _halves(law: object) -> tuple[object, object]:
     return (law.one, law.two) if isinstance(law, AverageLaw) else (law, law)
 
 
+def pack_repaired_law(law: RepairedLaw) -> Packed:
+    """Write the law that was repaired, and what is added to it."""
+    about = {"units": list(law.units), "schema": law.schema.to_plain(), "law_id": law.id}
+    packed = Packed(about, {}).holding("law", pack_any_law(law.law, law.schema.contexts))
+    return packed.holding("corrections", pack_value(law.corrections, REPAIRS))
+
+
+def unpack_repaired_law(packed: Packed, law: object = None, features: object = None) -> RepairedLaw:
+    """Make a repaired law anew; ``law`` : the Law of a custom model, or the repaired law."""
+    before = law.law if isinstance(law, RepairedLaw) else law
+    repaired = RepairedLaw(
+        unpack_any_law(packed.part("law"), before),
+        unpack_value(packed.part("corrections"), tuple, REPAIRS),
+        tuple(packed.manifest["units"]),
+        Schema.from_plain(packed.manifest["schema"]),
+    )
+    if repaired.id != packed.manifest["law_id"]:
+        raise BundleError("it does not carry the law its manifest names.")
+    return repaired
+
+
 def pack_any_law(law: Any, contexts: Float2) -> Packed:
     """Write a law that a calibration or a policy holds, whatever its kind.
 
@@ -66,6 +90,8 @@ def pack_any_law(law: Any, contexts: Float2) -> Packed:
         return Packed({"is": "law"}, {}).holding("law", pack_law(law))
     if isinstance(law, AverageLaw):
         return Packed({"is": "average"}, {}).holding("law", pack_average_law(law))
+    if isinstance(law, RepairedLaw):
+        return Packed({"is": "repaired"}, {}).holding("law", pack_repaired_law(law))
     about = {
         "is": "other",
         "type": type(law).__name__,
@@ -84,6 +110,8 @@ def unpack_any_law(packed: Packed, law: Any) -> Any:
         return unpack_law(packed.part("law"), law)
     if saved["is"] == "average":
         return unpack_average_law(packed.part("law"), law)
+    if saved["is"] == "repaired":
+        return unpack_repaired_law(packed.part("law"), law)
     if law is None:
         raise BundleError(
             f"its law, {saved['type']}, is none of this package and is not stored; pass it: "

@@ -332,8 +332,12 @@ def pack_history(history: History) -> Packed:
         "units": list(history.units),
         "clusters": list(history.clusters),
         "schema": history.schema.to_plain(),
+        "step_days": history.step_days,
     }
-    return Packed(manifest, {name: getattr(history, name) for name in ROWS})
+    packed = Packed(manifest, {name: getattr(history, name) for name in ROWS})
+    if history.start is not None:
+        packed.arrays["start"] = history.start
+    return packed
 
 
 def unpack_history(packed: Packed) -> History:
@@ -350,6 +354,8 @@ def unpack_history(packed: Packed) -> History:
         schema=schema,
         cluster=cluster,
         clusters=tuple(saved["clusters"]),
+        start=packed.arrays.get("start"),
+        step_days=saved.get("step_days", 0.0),
     )
 
 

@@ -31,6 +31,7 @@ def things():
     return {
         "law": (law, {}),
         "average_law": (cross.law, {}),
+        "repaired_law": (pp.calibration.repair(law, held_out, ["forecast"], seed=0).law, {}),
         "calibration": (pp.calibrate(law, held_out, PHI, seed=0, band="linear"), {"features": PHI}),
         "diagnostics": (pp.diagnose(law, held_out, archive=own, seed=0), {}),
         "policy": (pp.PulseUCB(law, PHI, pp.constant(1.0)), {"features": PHI}),
