@@ -73,7 +73,7 @@ def choose_noise(
 
 
 def shared_dates_p(
-    residual: Float1, cluster: Int, date: Int, rng: np.random.Generator, draws: int = 999
+    residual: Float1, cluster: Int, date: Int, rng: np.random.Generator, draws: int = 1999
 ) -> float:
     """Return the p-value of "clusters that share dates do not move together".
 

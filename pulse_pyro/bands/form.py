@@ -64,13 +64,23 @@ def free_of(b: Float2, columns: Float2) -> Float2:
 
     (I - b (b'b)^- b') z, with directions of b that hold a share of less than 1e-10 left out.
     """
+    return freed(axes_of(b), columns)
+
+
+def axes_of(b: Float2) -> Float2:
+    """Return orthonormal columns (n, r) that span those of b (n, K)."""
     length = np.sqrt((b**2).sum(0))
     live = length > 0
     unit = b[:, live] / length[live]
     values, vectors = np.linalg.eigh(unit.T @ unit)
     keep = values > SAME * len(values)
-    axes = vectors[:, keep] / np.sqrt(values[keep])
+    out: Float2 = unit @ (vectors[:, keep] / np.sqrt(values[keep]))
+    return out
+
+
+def freed(axes: Float2, columns: Float2) -> Float2:
+    """Return what is left of columns (n, m) once orthonormal axes (n, r) have taken theirs."""
     left = columns
     for _ in range(2):  # once more, for what rounding left
-        left = left - unit @ (axes @ (axes.T @ (unit.T @ left)))
+        left = left - axes @ (axes.T @ left)
     return left

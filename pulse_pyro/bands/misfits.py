@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy import sparse
 
 from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro.bands.band import BandFit, Sample, consecutive
-from pulse_pyro.bands.form import Form, form_of, free_of
+from pulse_pyro.bands.form import Form, axes_of, form_of, freed
 from pulse_pyro.bands.hunting import hunt, some_rows
 from pulse_pyro.bands.lack_of_fit import (
     BLOCK,
@@ -26,9 +26,11 @@ MOST_INPUTS = (
     20  # inputs scanned for jumps and waves, and MOST_PAIRS pairs, drawn if there are more
 )
 MOST_PAIRS = 190
-WAVE_PAIRS = 30
+MOST_TRIPLES = 120
+WAVE_PAIRS = CORNER_PAIRS = 30
 PAIR_FREQUENCIES = FREQUENCIES[:2]
 DECILES = np.arange(1, 10) / 10.0
+CORNERS = np.array([0.2, 0.5, 0.8])  # quantiles at which two inputs are cut at once
 WEEK = 7.0
 COMPARED = 5_000  # rows at which columns are compared
 TAILS = (1, 3)  # last rows of a unit
@@ -80,12 +82,13 @@ def misfit_tests(
     times : when rows were; without them time and unit length are not looked at. Of more than
     100,000 rows, so many of whole clusters drawn at random are looked at: less is then seen.
 
-    score : the candidates of :func:`lack_of_fit`. products : of two inputs of the band. waves :
-    sines and cosines of its inputs, and products of two. jump : above or below each decile of an
-    input. time : trend of the calendar and of a unit's steps, weekday, time of day. unit length :
-    how many rows the unit has, and its last rows (who leaves, and when). These six: the supremum
-    over their candidates z of |sum_i e_i z_i| over its spread by cluster, z freed of what the band
-    can follow, multiplier bootstrap. hunting : :func:`pulse_pyro.bands.hunting.hunt` in all of it.
+    score : the candidates of :func:`lack_of_fit`. products : of two and of three inputs of the
+    band. waves : sines and cosines of its inputs, and products of two. jump : above or below each
+    decile of an input, and above quantiles of two at once. time : trend of the calendar and of a
+    unit's steps, weekday, time of day. unit length : how many rows the unit has, and its last rows
+    (who leaves, and when). These six: the supremum over their candidates z of |sum_i e_i z_i| over
+    its spread by cluster, z freed of what the band can follow, multiplier bootstrap. hunting :
+    :func:`pulse_pyro.bands.hunting.hunt` in all of it.
 
     Each p-value is valid by itself; nothing is corrected for there being seven, since passing a
     false claim is what must not happen: if all is well one of seven is below .05 in up to 30 % of
@@ -137,8 +140,8 @@ class _Scores:
     """Scores of candidates on what the band's form leaves, by cluster."""
 
     def __init__(self, form: Form, sample: Sample, rng: np.random.Generator, draws: int) -> None:
-        self.b = form(sample.x)
-        residual = free_of(self.b, sample.y)
+        self.axes = axes_of(form(sample.x))
+        residual = freed(self.axes, sample.y)
         size = np.sqrt((residual**2).mean(0))
         self.residual: Float2 = residual / np.where(size > 0, size, 1.0)
         code, clusters = consecutive(sample.unit)
@@ -169,12 +172,12 @@ class _Scores:
 
     def _sums(self, z: Float2) -> Float2:
         centred = z - z.mean(0)
-        free = free_of(self.b, centred)
+        free = freed(self.axes, centred)
         # a candidate that the band can follow is rounding, not evidence
         lost = (free**2).sum(0) <= 1e-12 * (centred**2).sum(0)
         free[:, lost] = 0.0
-        product = free[:, :, None] * self.residual[:, None, :]
-        out: Float2 = np.asarray(self.member @ product.reshape(len(z), -1))
+        both = free[:, :, None] * self.residual[:, None, :]
+        out: Float2 = np.asarray(self.member @ both.reshape(len(z), -1))
         return out
 
 
@@ -191,16 +194,18 @@ def _some(count: int, most: int, rng: np.random.Generator) -> Int:
     return np.sort(rng.choice(count, most, replace=False))
 
 
-def _pairs(count: int, most: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    pairs = list(combinations(range(count), 2))
-    return [pairs[k] for k in _some(len(pairs), most, rng)]
+def _together(count: int, size: int, most: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Return pairs (size 2) or triples of inputs, some of them where there are many."""
+    every = list(combinations(range(count), size))
+    return [every[k] for k in _some(len(every), most, rng)]
 
 
 def _products(
     u: Float2, names: tuple[str, ...], rng: np.random.Generator
 ) -> Iterator[tuple[Float1, str]]:
-    for i, k in _pairs(len(names), MOST_PAIRS, rng):
-        yield u[:, i] * u[:, k], f"{names[i]} x {names[k]}"
+    for size, most in ((2, MOST_PAIRS), (3, MOST_TRIPLES)):
+        for some in _together(len(names), size, most, rng):
+            yield u[:, some].prod(1), " x ".join(names[i] for i in some)
 
 
 def _waves(
@@ -210,7 +215,7 @@ def _waves(
         for f in FREQUENCIES:
             for wave in (np.sin, np.cos):
                 yield wave(f * u[:, i]), f"{names[i]}, curved"
-    for i, k in _pairs(len(names), WAVE_PAIRS, rng):
+    for i, k in _together(len(names), 2, WAVE_PAIRS, rng):
         for f in PAIR_FREQUENCIES:
             for one in (np.sin, np.cos):
                 for two in (np.sin, np.cos):
@@ -223,6 +228,11 @@ def _jumps(
     for i in _some(len(names), MOST_INPUTS, rng):
         for at in np.unique(np.quantile(u[:, i], DECILES)):
             yield (u[:, i] > at).astype(np.float64), f"a jump in {names[i]}"
+    cuts = [np.unique(np.quantile(column, CORNERS)) for column in u.T]
+    for i, k in _together(len(names), 2, CORNER_PAIRS, rng):
+        for one, two in product(cuts[i], cuts[k]):
+            both = (u[:, i] > one) & (u[:, k] > two)
+            yield both.astype(np.float64), f"a corner of {names[i]} and {names[k]}"
 
 
 def _known(times: RowTimes, at: Int) -> _Known:

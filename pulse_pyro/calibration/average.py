@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent, rounded_up
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -454,7 +454,8 @@ def _carried(
 def _claim(details: AverageErrors) -> str:
     k, largest = int(details.k[-1]), details.in_sds[-1]
     sizes = ", ".join(
-        f"{size:.2g} sd of {name}" for size, name in zip(largest, details.names, strict=True)
+        f"{rounded_up(size)} sd of {name}"
+        for size, name in zip(largest, details.names, strict=True)
     )
     return (
         f"{percent(details.level)}, the root mean square of the part of the law's error "

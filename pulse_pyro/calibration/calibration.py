@@ -117,8 +117,8 @@ class Calibration:
         if not self.parts:
             return None
         uniform = self.rung(UNIFORM)
-        given_z = [r for r in self.rungs if r.name == FORECAST_RUNG and r.holds and r.benchmark]
-        return uniform if uniform.holds or not given_z else given_z[0]
+        given_z = self.rung(FORECAST_RUNG)
+        return given_z if self._fed_by(given_z) and not uniform.holds else uniform
 
     @property
     def usable(self) -> bool:
@@ -161,10 +161,12 @@ class Calibration:
 
     def _need(self, name: str) -> None:
         """Refuse a rung that has no errors at single contexts, or whose claim does not hold."""
-        wanted, feeds = self.rung(name), self.feeds
-        if feeds is None or feeds.name != name:
+        wanted = self.rung(name)
+        if name not in (UNIFORM, FORECAST_RUNG) or (wanted.holds and not self._fed_by(wanted)):
             hint = (
-                " Make the band given the forecast: calibrate(..., inputs='forecast')."
+                " Such errors need a band given all that Phi sees, at most three numbers: "
+                "calibrate(..., inputs='forecast'); with more, or where that band fails a check, "
+                "reliability is all there is."
                 if name == FORECAST_RUNG
                 else ""
             )
@@ -174,6 +176,10 @@ class Calibration:
             )
         if not wanted.holds:
             raise SettingError(f"Calibration: rung {name!r} does not hold. {wanted.claim}")
+
+    def _fed_by(self, rung: Rung) -> bool:
+        """Tell whether a rung says whom its errors compare a policy with, and there are any."""
+        return bool(self.parts) and rung.holds and bool(rung.benchmark)
 
     def inside_at(self, s: Source) -> Bool:
         """Tell which contexts lie in the domain of the band, (batch, time); of an archive (rows,).
@@ -234,6 +240,11 @@ class Calibration:
             error = self._alike(self.rung(rung), history.s)
         else:
             self._need_band("budget")
+            if not self.usable:
+                raise SettingError(
+                    f"budget: the errors of this band bound nothing: {self.rung(UNIFORM).claim} "
+                    "Ask for a rung that stands: budget(..., rung='average')."
+                )
             error = self.error if s is None else self.error_at(history)
         worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
         known = np.isfinite(worst)
@@ -276,7 +287,8 @@ class Calibration:
         if rung is not None:
             self._need(rung)
         plain = corrected(sigma=sigma, delta=delta, theta_bound=theta_bound)
-        return replace(plain, benchmark=self.feeds.benchmark if self.feeds is not None else "")
+        fed = self.feeds if rung is None else self.rung(rung)
+        return replace(plain, benchmark="" if fed is None else fed.benchmark)
 
     @property
     def bound(self) -> Float1:

@@ -12,7 +12,7 @@ from pulse_pyro.bands.band import BandFit, Sample
 from pulse_pyro.bands.bins import SKEWED
 from pulse_pyro.bands.dependence import EACH, FEWEST_CLUSTERS, LEVEL, dependence_p, shared_dates_p
 from pulse_pyro.bands.kinks import GATE
-from pulse_pyro.bands.lack_of_fit import MIX
+from pulse_pyro.bands.lack_of_fit import MIX, lack_of_fit
 from pulse_pyro.bands.misfits import MOST_ROWS, Misfit, RowTimes, misfit_tests
 from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.calibration.rung import ErrorRows
@@ -26,9 +26,9 @@ ASKS = {
         "lack of fit",
         "given the summary, in the band's form, the past of S tells no more.",
     ),
-    "products": ("products of inputs", "no product of two inputs tells more."),
+    "products": ("products of inputs", "no product of two or three inputs tells more."),
     "waves": ("waves of inputs", "no wave in one or two inputs tells more."),
-    "jump": ("jumps", "what is left does not jump along an input."),
+    "jump": ("jumps", "what is left does not jump along an input, or in a corner of two."),
     "time": ("time", "what is left has no trend and no weekday."),
     "unit length": ("unit length", "units that stay long are like those that leave."),
     "hunting": ("hunting", "boosted trees find nothing in all that is known at a row."),
@@ -53,7 +53,7 @@ def band_checks(
     """
     out = _misfits(fit, sample, rows, history, memory, seed)
     out.append(_dependence(fit, sample))
-    shared = _shared_dates(fit, rows, seed)
+    shared = shared_dates(rows.take(fit.kept), fit.residual, seed)
     if shared is not None:
         out.append(shared)
     rare = _rare(fit, sample, rows)
@@ -167,13 +167,15 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
     return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 
-def _shared_dates(fit: BandFit, rows: ErrorRows, seed: int) -> Check | None:
-    """Ask whether clusters that share dates move together; nothing where dates are not known."""
+def shared_dates(rows: ErrorRows, residual: Float2, seed: int) -> Check | None:
+    """Ask whether clusters that share dates move together; nothing where dates are not known.
+
+    residual : (n, q) of the rows, what is left of the law's error.
+    """
     if rows.date is None:
         return None
-    date, cluster = rows.date[fit.kept], rows.cluster[fit.kept]
     rng = stream(seed, "shared dates")
-    each = [shared_dates_p(e, cluster, date, rng) for e in fit.residual.T]
+    each = [shared_dates_p(e, rows.cluster, rows.date, rng) for e in residual.T]
     p = min(1.0, min(each) * len(each))
     text = "p-value of: clusters that share dates do not move together."
     word = verdict(p, limits=SHARED_LIMITS)
@@ -181,6 +183,26 @@ def _shared_dates(fit: BandFit, rows: ErrorRows, seed: int) -> Check | None:
         text += " They do, so they are not independent, and no variance by cluster holds: declare "
         text += 'larger clusters, a place or a period of time: cluster="city", cluster=("week",).'
     return Check("shared dates", word, p, SHARED_LIMITS[0], text)
+
+
+def earlier_forecasts(fit: BandFit, sample: Sample, rows: ErrorRows, seed: int) -> Check:
+    """Ask of a band given z whether what it leaves depends on z of up to three steps before."""
+    kept, parts, names = np.flatnonzero(fit.kept), [], []
+    for lag in range(1, BEYOND + 1):
+        before = np.maximum(np.arange(len(rows.unit)) - lag, 0)
+        follows = (rows.unit[before] == rows.unit) & (rows.time[before] == rows.time - lag)
+        parts.append(np.where(follows[:, None], sample.x[before], np.nan)[kept])
+        names += [f"{name}, {lag} before" for name in sample.x_names]
+    columns = np.concatenate(parts, axis=1)
+    seen = np.isfinite(columns).any(0)
+    rng = stream(seed, "earlier forecasts")
+    labels = tuple(name for name, there in zip(names, seen, strict=True) if there)
+    found = lack_of_fit(fit, columns[:, seen], labels, sample.unit[kept], rng)
+    word = verdict(found.p, limits=FIT_LIMITS)
+    text = "p-value of: what Phi saw in earlier rounds tells nothing more."
+    if word != "pass":
+        text += f" What is left depends on {found.worst}: rounds are not exchangeable."
+    return Check("earlier forecasts", word, found.p, FIT_LIMITS[0], text)
 
 
 def _rare(fit: BandFit, sample: Sample, rows: ErrorRows) -> Check | None:

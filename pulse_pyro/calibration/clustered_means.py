@@ -32,7 +32,7 @@ from pulse_pyro._core.arrays import Bool, Float1, Float2, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.critical import quantile, student, sup_draws
 
-DRAWS = 4000  # of the supremum
+DRAWS, BEYOND = 4000, 20  # of the supremum: at least, and of these beyond the quantile
 LEAST_FREEDOM = 4.0  # df_k below which a cell is not judged
 RARE = 10  # rows of a value other than the usual one that a variance needs
 FEW_VALUES = 50  # distinct values up to which the usual one is looked for cell by cell
@@ -157,7 +157,8 @@ def clustered_means(
     psi = _stacked([piece.influence(n_clusters) for piece in pieces], smooth)
     critical = 0.0
     if smooth.any():
-        sups = sup_draws((psi.T @ psi).toarray(), DRAWS, rng)
+        draws = max(DRAWS, math.ceil(BEYOND / (1.0 - level)))
+        sups = sup_draws((psi.T @ psi).toarray(), draws, rng)
         critical = quantile(sups, 1.0 - alpha * smooth.sum())
     shape = [(i, j, k) for i, p in enumerate(parts) for j in p.columns for k in range(p.many)]
     part, column, cell = (np.array(each, np.int64) for each in zip(*shape, strict=True))

@@ -20,7 +20,7 @@ from pulse_pyro.calibration.clustered_means import (
     clusters_needed,
     freedom_by_cell,
 )
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent, rounded_up
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -298,24 +298,18 @@ def _bin_check(found: Reliability) -> Check:
 def _claim(found: Reliability) -> str:
     """Say it in one sentence that can be quoted."""
     mean, worst = found.sizes, found.worst
-    start = f"{percent(found.level)}, whatever the law forecasts"
+    bins = np.bincount(found.target, minlength=len(found.names))
+    each_of = f"each of {bins.max()} bins of its forecasts" if bins.max() > 1 else "all rows"
+    start = f"{percent(found.level)}, over {each_of}"
     if len(found.names) > 3:
         return (
             f"{start}, the average of each of {len(found.names)} targets is within "
-            f"{rounded_up(mean.max())} sd of the forecast (mean over forecasts; at worst "
+            f"{rounded_up(mean.max())} sd of the forecast (mean over bins; at worst "
             f"{rounded_up(worst.max())} sd), for all of them at once."
         )
     each = [
         f"{'the average' if j == 0 else 'that'} of {name} is within {rounded_up(mean[j])} sd of "
-        f"the forecast (mean over forecasts; at worst {rounded_up(worst[j])} sd)"
+        f"the forecast (mean over bins; at worst {rounded_up(worst[j])} sd)"
         for j, name in enumerate(found.names)
     ]
     return f"{start}, " + " and ".join(each) + (", all at once." if len(each) > 1 else ".")
-
-
-def rounded_up(value: float, digits: int = 2) -> str:
-    """Write a size with few digits, rounded up: a claim must not be smaller than its bound."""
-    if not np.isfinite(value) or value <= 0:
-        return f"{value:g}"
-    step = 10.0 ** (np.floor(np.log10(value)) + 1.0 - digits)
-    return f"{np.ceil(value / step - 1e-9) * step:.{digits}g}"

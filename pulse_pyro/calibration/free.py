@@ -11,11 +11,14 @@ from scipy import stats
 from pulse_pyro._core.arrays import Float1
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent
+from pulse_pyro.base import Checks
+from pulse_pyro.calibration.forecast import cluster_check
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent, rounded_up
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+FEWEST = 6.0  # clusters of equal size
 FURTHER = 1.5  # size of the cluster that is added to those seen, as a share of the furthest's
 
 
@@ -71,7 +74,7 @@ def free_rung(rows: ErrorRows, ask: Ask) -> Rung:
 
     Parameters
     ----------
-    rows : held-out rows, n of them in N >= 2 independent clusters.
+    rows : held-out rows, n of them in N independent clusters, worth six of equal size at least.
     ask.level : probability that the limits of all targets hold. Nothing is drawn.
 
     Not covered: clusters that depend on each other, contexts that shift, and mean squares that rest
@@ -85,16 +88,17 @@ def free_rung(rows: ErrorRows, ask: Ask) -> Rung:
             "out."
         )
     clusters = rows.clusters
-    if clusters < 2:
+    size = np.bincount(rows.cluster, minlength=clusters).astype(np.float64)
+    # (sum n)^2 / sum n^2 clusters of equal size would be as good; of 5 such the limit held in 88 %
+    if clusters < 2 or size.sum() ** 2 / (size**2).sum() < FEWEST:
         return no_rung(
             "free",
             "fails",
-            "Not even the law's error as a forecast can be bounded: there are not two independent "
-            "clusters.",
-            "At least 2 clusters, better 20.",
+            f"Not even the law's error as a forecast can be bounded: {clusters} clusters of such "
+            "sizes are too few independent pieces.",
+            "About 10 clusters of like size or more, better 20.",
         )
     q = len(rows.names)
-    size = np.bincount(rows.cluster, minlength=clusters).astype(np.float64)
     sd, spread = rows.target.std(0), rows.spread
     each = 1.0 - (1.0 - level) / q
     mean, upper = np.empty(q), np.empty(q)
@@ -107,12 +111,15 @@ def free_rung(rows: ErrorRows, ask: Ask) -> Rung:
     line = FreeLine(
         rows.names, np.sqrt(mean) * spread, upper * spread, upper, explained, level, clusters
     )
-    sizes = ", ".join(f"{u:.2g} sd of {name}" for u, name in zip(upper, rows.names, strict=True))
+    sizes = ", ".join(
+        f"{rounded_up(u)} sd of {name}" for u, name in zip(upper, rows.names, strict=True)
+    )
     claim = (
         f"{percent(level)}, the root mean square of W - forecast, and so that of the "
         f"law's error, is at most {sizes}."
     )
-    return Rung("free", "stands", claim, upper, details=line)
+    checks = Checks([cluster_check(clusters)])
+    return Rung("free", "stands", claim, upper, checks=checks, details=line)
 
 
 def upper_ratio(sums: Float1, size: Float1, level: float) -> float:

@@ -19,8 +19,8 @@ from pulse_pyro.calibration.clustered_means import (
     clustered_means,
     clusters_needed,
 )
-from pulse_pyro.calibration.forecast import cluster_check, rounded_up
-from pulse_pyro.calibration.rung import Ask, ErrorRows, Groups, Rung, no_rung, percent
+from pulse_pyro.calibration.forecast import cluster_check
+from pulse_pyro.calibration.rung import Ask, ErrorRows, Groups, Rung, no_rung, percent, rounded_up
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float2, Int
-from pulse_pyro._core.errors import DataError, FeatureError, LeakageError
+from pulse_pyro._core.errors import DataError, FeatureError, LeakageError, SettingError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
@@ -16,6 +16,7 @@ from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import FittedLaw
 from pulse_pyro.calibration import RUNGS
 from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.checks import shared_dates
 from pulse_pyro.calibration.part import FORECAST, MC_SHARE, BandInputs
 from pulse_pyro.calibration.rung import ON_FORECAST, Ask, ErrorRows, Groups, Rung, no_rung
 from pulse_pyro.calibration.targets import MissingTargets, Targets, find_targets, phi_sees
@@ -35,6 +36,8 @@ from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.fitted import PosteriorLaw
 
+# checks that speak of the noise: with one of them failed no band holds, whatever its form
+NOISE = {"rare values", "dependence within units", "shared dates", "earlier forecasts"}
 CONTEXTS = 20_000  # held-out rows the summaries are taken over
 FITTED_ON = (
     "Not asked: the law was fitted on these very rows; calibrate with held-out units, or cross-fit."
@@ -164,9 +167,14 @@ def _climb(
     steps.update()
     ask = Ask(level, seed, groups, history.schema)
     rungs = [made.rung]
+    barred = _barred(rows, seed)
     for name in RUNGS:
-        fitted_on = no_rung(name, "not asked", FITTED_ON)
-        rungs.append(named(RUNGS, name)(rows, ask) if mode == "split" else fitted_on)
+        if mode != "split":
+            rungs.append(no_rung(name, "not asked", FITTED_ON))
+        elif barred:
+            rungs.append(no_rung(name, "fails", *barred))
+        else:
+            rungs.append(named(RUNGS, name)(rows, ask))
         steps.update()
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
@@ -230,11 +238,19 @@ def band_inputs(
     rows = subject.rows
     if inputs is None:
         return BandInputs.whole(rows.x_names)
-    names = [inputs] if isinstance(inputs, str) else list(inputs)
+    names = [inputs] if isinstance(inputs, str) else list(inputs) if _listable(inputs) else []
     if names != [FORECAST]:
         return BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
     seen = phi_sees(features, rows.s, subject.history.w[rows.history_row])
     return BandInputs.seen_by_phi(seen, rows.s_names, rows.names)
+
+
+def _listable(inputs: object) -> bool:
+    if isinstance(inputs, Sequence) and all(isinstance(name, str) for name in inputs):
+        return True
+    raise SettingError(
+        f"calibrate: inputs must be names of columns, or 'forecast', but got {inputs!r}."
+    )
 
 
 def _given_z(rung: Rung, made: UniformResult) -> Rung:
@@ -243,11 +259,32 @@ def _given_z(rung: Rung, made: UniformResult) -> Rung:
     if rung.name != "forecast" or not rung.holds or part is None:
         return rung
     free = part.band.kind in (*CURVES, "tensor")  # no form is assumed, so nothing can be misfit
-    if not (part.own_error and part.inputs.given_z and free):
+    if not (part.own_error and part.inputs.given_z and free) or set(made.failed) & NOISE:
         return rung
     rests = "every arm is chosen from what Phi sees, past rewards and coins alone, and rounds are "
     rests += "exchangeable given that"
     return replace(rung, benchmark=ON_FORECAST, rests_on=rests)
+
+
+def _barred(rows: ErrorRows, seed: int) -> tuple[str, str] | None:
+    """Say why no limits by cluster hold here, and what would help; None where they may."""
+    still = [name for name, w in zip(rows.names, rows.target.T, strict=True) if not np.ptp(w) > 0]
+    if still:
+        return (
+            f"{still[0]} does not vary in the held-out rows, so nothing tells how far from it the "
+            "law may be.",
+            f"Hold out more units, or leave {still[0]} out of Phi.",
+        )
+    together = shared_dates(rows, rows.error - rows.error.mean(0), seed)
+    # plain numbers as times need be no calendar
+    if together is not None and together.verdict == "fail" and rows.per_day > 0:
+        return (
+            "Clusters that share dates move together, so they are not independent, and no limits "
+            "by cluster hold.",
+            'Declare larger clusters, a place or a period of time: cluster="city", '
+            'cluster=("week",).',
+        )
+    return None
 
 
 def _check(law: FittedLaw, held_out: History, features: Features) -> None:
@@ -282,7 +319,7 @@ def held_out_subject(
     targets = find_targets(features, now, w, law.schema.w_names)
     exact = isinstance(targets, MissingTargets) and law(history, at[:1]).exact
     observed = targets.observed(now, w)
-    forecast = _forecast(law, history, targets, at, seed)
+    forecast, mcse = _forecast(law, history, targets, at, seed)
     error_rows = ErrorRows(
         names=targets.names,
         target=observed,
@@ -306,29 +343,36 @@ def held_out_subject(
         # others may have jumps; and a forecast with Monte Carlo error would be smoothed with it
         own_error=new and exact and isinstance(law, PosteriorLaw),
         failures=0.0 if exact else MC_SHARE * (1.0 - level),
+        mcse=mcse,
     )
 
 
 BLOCK = 4_000_000  # values of Monte Carlo draws in flight
 
 
-def _forecast(law: FittedLaw, history: History, targets: Targets, at: Int, seed: int) -> Float2:
-    """Return what the law expects of each target at rows ``at``, (n, q), in blocks of rows."""
+def _forecast(
+    law: FittedLaw, history: History, targets: Targets, at: Int, seed: int
+) -> tuple[Float2, Float2]:
+    """Return what the law expects of each target at rows ``at``, and its Monte Carlo error, (n, q).
+
+    In blocks of rows, where there are draws to be held.
+    """
     exact = isinstance(targets, MissingTargets) and law(history, at[:1]).exact
     each = len(at) if exact else max(BLOCK // SIZE, 1)
     rng = stream(seed, "calibration")
     blocks = [
-        targets.predicted(law(history, at[start : start + each]), SIZE, rng)[0]
+        targets.predicted(law(history, at[start : start + each]), SIZE, rng)
         for start in range(0, len(at), each)
     ]
-    forecast: Float2 = np.concatenate(blocks)
+    forecast: Float2 = np.concatenate([mean for mean, _ in blocks])
+    mcse: Float2 = np.concatenate([error for _, error in blocks])
     if not np.isfinite(forecast).all():
         row = int(np.argwhere(~np.isfinite(forecast))[0][0])
         raise DataError(
             f"calibrate: the law expects {forecast[row]} at row {at[row]} of the held-out units, "
             "whose inputs are complete; a law must answer there with a number."
         )
-    return forecast
+    return forecast, mcse
 
 
 def _within_cluster(history: History, rows: Rows, law: FittedLaw) -> Bool:

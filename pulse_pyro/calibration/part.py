@@ -137,12 +137,16 @@ class Part:
         predicted, mcse = self.targets.predicted(self.law(source), self.size, rng)
         values = self.band.at(self.inputs(x, s, predicted))
         centre = values.centre + predicted if self.own_error else values.centre
+        return Budget(centre, values.half, predicted, self.monte_carlo(mcse), values.inside)
+
+    def monte_carlo(self, mcse: Float2) -> Float2:
+        """Return what Monte Carlo may add to the error, (n, q), by its standard errors (n, q)."""
         # two Monte Carlo errors, either sign: of this prediction, and of a policy's own with fewer
         # draws; as many contexts as a long run may ask for, however they are split into calls
         count = 4.0 * CONTEXTS * mcse.shape[-1] * self.targets.features.actions
         both = 1.0 + np.sqrt(self.size / POLICY_DRAWS)
         z = both * float(stats.norm.isf(self.failures / count)) if self.failures > 0 else 0.0
-        return Budget(centre, values.half, predicted, z * mcse, values.inside)
+        return z * mcse
 
     def near(self, source: Source) -> Bool:
         """Tell which rows (n,) have archived contexts near by; a search, so only where asked.

@@ -158,3 +158,11 @@ class Ask:
 def percent(level: float) -> str:
     """Begin a claim: "With 95% confidence"."""
     return f"With {100 * level:.4g}% confidence"
+
+
+def rounded_up(value: float, digits: int = 2) -> str:
+    """Write a size with few digits, rounded up: a claim must not be smaller than its bound."""
+    if not np.isfinite(value) or value <= 0:
+        return f"{value:g}"
+    step = 10.0 ** (np.floor(np.log10(value)) + 1.0 - digits)
+    return f"{np.ceil(value / step - 1e-9) * step:.{digits}g}"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1
+from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.auto import Choice, make_band
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
 from pulse_pyro.bands.support import Support
 from pulse_pyro.base import Checks, FittedLaw
-from pulse_pyro.calibration.checks import HANDED, band_checks
+from pulse_pyro.calibration.checks import HANDED, band_checks, earlier_forecasts
 from pulse_pyro.calibration.part import BandInputs, Part
-from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent
+from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent, rounded_up
 from pulse_pyro.calibration.targets import Targets
 from pulse_pyro.data.history import History
 
@@ -42,7 +42,8 @@ class Subject(NamedTuple):
 
     law, targets : mu_p^ and what it is a forecast of. rows : held out (or all, see ``held_out``).
     history : the archive they stand in. own_error : whether the law's own error may be smoothed:
-    the rows are new to it, and it has no jumps.
+    the rows are new to it, and it has no jumps. mcse : (n, q) Monte Carlo standard errors of the
+    forecasts; 0 where they are closed form. failures : probability allowed for them.
     """
 
     law: FittedLaw
@@ -51,6 +52,7 @@ class Subject(NamedTuple):
     history: History
     own_error: bool
     failures: float
+    mcse: Float2
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +87,16 @@ class UniformBounds:
 
 
 class UniformResult(NamedTuple):
-    """The rung, and the band behind it: none where it is not to be had."""
+    """The rung, and the band behind it: none where it is not to be had.
+
+    failed : names of this band's own checks that failed.
+    """
 
     rung: Rung
     part: Part | None
     noise_sd: Float1
     why: str
+    failed: tuple[str, ...] = ()
 
 
 def uniform_rung(
@@ -101,8 +107,8 @@ def uniform_rung(
     With probability ``level`` over the held-out clusters, |E[target | S_1:t] - mu_p^(S_1:t)| <=
     r(z) + |m(z) - mu_p^|, m and r the centre and half-width of a uniform band in the inputs z: of
     the law's own error where the rows are new to it, else of the target. Valid if the error (or the
-    target's mean) depends on S through z alone and has the band's form: tested, not proved, so
-    beyond one input the claim is conditional.
+    target's mean) depends on S_1:t through z alone and has the band's form: tested, not proved, so
+    the claim is conditional.
     """
     try:
         fit, why, own = _fit(subject, inputs, band, level=level, seed=seed)
@@ -125,15 +131,18 @@ def uniform_rung(
         support=_support(fit.band, inputs, rows),
     )
     made_here = fit.residual.size > 0
-    sample = _sample(rows, inputs, own)
+    sample = _sample(subject, inputs, own)
     checks = (
         band_checks(fit, sample, rows, subject.history, subject.law.summary.memory, seed)
         if made_here
         else [HANDED]
     )
+    if made_here and inputs.given_z:
+        checks.append(earlier_forecasts(fit, sample, rows, seed))
     values = fit.band.at(sample.x)
     residual = sample.y - values.centre
     gap = np.abs(values.centre if own else values.centre - rows.forecast)
+    gap = gap + part.monte_carlo(subject.mcse)
     seen = values.inside if values.inside.any() else np.isfinite(values.half).all(-1)
     bounds = UniformBounds(
         names=rows.names,
@@ -142,8 +151,9 @@ def uniform_rung(
         difference=gap[seen].mean(0),
         largest=(values.half + gap)[seen].max(0),
     )
-    rung = _judge(bounds, fit.band, inputs, len(rows.x_names), rows, Checks(checks), level)
-    return UniformResult(rung, part, residual.std(0), why)
+    rung = _judge(bounds, fit.band, inputs, rows, Checks(checks), level)
+    failed = tuple(check.name for check in checks if check.verdict == "fail")
+    return UniformResult(rung, part, residual.std(0), why, failed)
 
 
 def _fit(
@@ -152,7 +162,7 @@ def _fit(
     """Return a band, the reason for its kind, and whether it is of the law's own error."""
     rows, level = subject.rows, level + subject.failures
     if isinstance(band, Band):
-        own = band.y_names == _targets(rows, own=True) and subject.own_error
+        own = band.y_names == _targets(subject, own=True) and subject.own_error
         if band.x_names != inputs.names or (band.y_names != rows.names and not own):
             raise DataError(
                 f"calibrate: the band is for {band.y_names} given {band.x_names}, but the law and "
@@ -175,7 +185,7 @@ def _fit(
             "for a law without jumps (not one of scikit-learn); use of='target'."
         )
     own = subject.own_error if method.of == "auto" else method.of == "error"
-    choice: Choice = make_band(_sample(rows, inputs, own), method, level, stream(seed, "band"))
+    choice: Choice = make_band(_sample(subject, inputs, own), method, level, stream(seed, "band"))
     return choice.fit, choice.why, own
 
 
@@ -186,22 +196,23 @@ def _support(band: Band, inputs: BandInputs, rows: ErrorRows) -> Support | None:
     return Support.of(inputs(rows.x, rows.s, rows.forecast), rows.cluster)
 
 
-def _sample(rows: ErrorRows, inputs: BandInputs, own: bool) -> Sample:
+def _sample(subject: Subject, inputs: BandInputs, own: bool) -> Sample:
+    rows = subject.rows
     x = inputs(rows.x, rows.s, rows.forecast)
     y = rows.error if own else rows.target
-    return Sample(x, y, rows.cluster, inputs.names, _targets(rows, own))
+    return Sample(x, y, rows.cluster, inputs.names, _targets(subject, own))
 
 
-def _targets(rows: ErrorRows, own: bool) -> tuple[str, ...]:
-    """Name what a band is of, so that one of W is not taken for one of the law's error."""
-    return tuple(f"error of {name}" for name in rows.names) if own else rows.names
+def _targets(subject: Subject, own: bool) -> tuple[str, ...]:
+    """Name what a band is of: one of W is not one of a law's error, nor of another law's."""
+    names = subject.rows.names
+    return tuple(f"error of {name} (law {subject.law.id})" for name in names) if own else names
 
 
 def _judge(
     bounds: UniformBounds,
     band: Band,
     inputs: BandInputs,
-    law_inputs: int,
     rows: ErrorRows,
     checks: Checks,
     level: float,
@@ -216,14 +227,14 @@ def _judge(
         return replace(no_rung("uniform", "fails", claim, text), checks=checks)
     sizes = (bounds.half + bounds.difference) / bounds.spread
     each = "; ".join(
-        f"{name} by {size:.2g} sd on average over contexts, {top:.2g} sd at worst"
+        f"{name} by {rounded_up(size)} sd on average over contexts, {rounded_up(top)} sd at worst"
         for name, size, top in zip(rows.names, sizes, bounds.largest / bounds.spread, strict=True)
     )
     claim = (
         f"{percent(level)}, over {band.shape.domain}, all at once, the law's "
         f"expectation is off by at most this much: {each}."
     )
-    rests = _rests_on(band, inputs, law_inputs, rows)
+    rests = _rests_on(band, inputs, rows)
     if HANDED in checks:
         rests = "the band that was handed over holds"
     if rests:
@@ -248,14 +259,13 @@ FORMS = {
 }
 
 
-def _rests_on(band: Band, inputs: BandInputs, law_inputs: int, rows: ErrorRows) -> str:
-    """Say what nobody proved; nothing for a curve of the law's only input."""
-    several = len(inputs.names) > 1
+def _rests_on(band: Band, inputs: BandInputs, rows: ErrorRows) -> str:
+    """Say what nobody proved: tests look a few lags back, not at all of S_1:t."""
     names = _listed(inputs.names)
-    parts = []
-    if several or len(inputs.x) < law_inputs:
+    form = "a function of"  # of one input: any
+    if len(inputs.names) > 1:
         form = FORMS.get(band.kind, "a smooth function of")
-        parts.append(f"the law's error is {form} {names} and depends on nothing else of S")
+    parts = [f"the law's error is {form} {names} and depends on nothing else of S_1:t"]
     if band.noise == "rows" and rows.clusters < len(rows.error):
         parts.append("rows of one cluster are independent given these (not rejected)")
     return ", and ".join(parts)

@@ -99,7 +99,7 @@ def _standing(calibration: Calibration) -> Section:
 
 def reliability_reading(calibration: Calibration) -> str:
     """Say in one sentence what the picture of reliability shows."""
-    from pulse_pyro.calibration.forecast import rounded_up
+    from pulse_pyro.calibration.rung import rounded_up
 
     found: list[Reliability] = halves(calibration.rung("forecast"))
     low = sum(int((one.lower > 0).sum()) for one in found)

@@ -57,6 +57,19 @@ SEEN = {
 }
 
 
+@pytest.mark.parametrize(
+    ("test", "misfit", "worst"),
+    [
+        ("products", lambda x, _: 0.4 * np.sign(x[:, :3].prod(1)), "lag 0 x lag 1 x lag 2"),
+        ("jump", lambda x, _: 1.0 * (x[:, :2] > 0.8).all(1), "a corner of lag 0 and lag 1"),
+    ],
+)
+def test_what_hangs_on_several_inputs_at_once_is_seen(test, misfit, worst):
+    found = judged(*archive(77, misfit), draws=999)[test]
+    assert found.p <= 0.01
+    assert found.worst == worst
+
+
 @pytest.mark.parametrize("test", SEEN)
 def test_each_test_sees_its_own_misfit_and_names_it(test):
     misfit, worst = SEEN[test]

@@ -1,6 +1,5 @@
 """The average error: the U-statistic by hand, its limit, and what it must not be taken for."""
 
-import time
 import tracemalloc
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from scipy import stats
 from pulse_pyro import stream
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.calibration.average import PieceSums, average_rung, seen_square
-from pulse_pyro.calibration.rung import Ask, ErrorRows
+from pulse_pyro.calibration.rung import Ask, ErrorRows, rounded_up
 
 
 def rows_of(x, error, cluster, forecast=None):
@@ -285,7 +284,7 @@ def test_too_few_clusters_state_nothing(clusters):
 def test_the_claim_can_be_quoted():
     rung = average_rung(world(13), Ask(0.95, 0))
     assert (rung.name, rung.verdict, rung.benchmark) == ("average", "stands", "")
-    for word in (f"{rung.size:.2g} sd", str(rung.details.k[-1]), "splines", "waves", "not seen"):
+    for word in (f"{rounded_up(rung.size)} sd", str(rung.details.k[-1]), "splines", "waves", "not seen"):
         assert word in rung.claim
     assert rung.sizes == pytest.approx(rung.details.in_sds[-1])
 
@@ -319,11 +318,9 @@ def test_a_million_rows():
     x = rng.standard_normal((n, 10))
     rows = rows_of(x, rng.standard_normal(n), cluster, x[:, :1].copy())
     tracemalloc.start()
-    start = time.process_time()
     found = bound(rows)
-    took, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.k[-1] > 100
     assert found.in_sds[-1, 0] < 0.01
-    assert took < 20  # about 4 on a quiet machine
     assert peak < 2**30

@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.signal import lfilter
 
 import pulse_pyro as pp
-from pulse_pyro.calibration.rung import ON_FORECAST, ON_S
+from pulse_pyro.calibration.rung import ON_FORECAST, ON_S, rounded_up
 from tests.calibration.helpers import W_FEATURES, split_archive
 
 NAMES = ["uniform", "forecast", "groups", "average", "free"]
@@ -50,14 +52,15 @@ def test_every_rung_is_there_in_order_and_the_highest_that_stands_is_told(right)
         calibration.rung("unifrom")
 
 
-def test_beyond_one_input_the_uniform_rung_is_conditional_and_with_one_it_stands(right):
+def test_the_uniform_rung_is_conditional_with_one_input_too(right):
     uniform = right[2].rung("uniform")
     assert "linear" in uniform.rests_on
     assert uniform.claim.startswith("If ")
     law, held_out, _ = split_archive(lags=1, units=120)
     one = pp.calibrate(law, held_out, W_FEATURES, seed=0).rung("uniform")
-    assert one.verdict == "stands"
-    assert one.rests_on == ""
+    assert one.verdict == "conditional"
+    assert "linear" not in one.rests_on
+    assert "nothing else of S" in one.rests_on  # it may depend on rows that no test looks back to
 
 
 def test_a_rung_that_fails_states_no_number(wrong):
@@ -69,7 +72,7 @@ def test_a_rung_that_fails_states_no_number(wrong):
     assert not re.search(r"\d\.\d", uniform.claim)
     assert calibration.verdict == "pass"  # the forecast's rung stands
     assert calibration.standing.name == calibration.feeds.name == "forecast"
-    with pytest.raises(pp.errors.SettingError, match="no errors at single contexts"):
+    with pytest.raises(pp.errors.SettingError, match="does not hold"):
         calibration.error_at(held_out, rung="uniform")
     with pytest.raises(pp.errors.SettingError, match="no errors at single contexts"):
         calibration.error_at(held_out, rung="average")
@@ -236,3 +239,89 @@ def test_a_committee_around_a_ball_given_the_forecast_is_a_heuristic():
     assert with_advisor_note(ball, True).heuristic
     assert not with_advisor_note(ball, False).heuristic
     assert not with_advisor_note(replace(ball, benchmark=ON_S), True).heuristic
+
+
+# What a review found to be claimed although it was false.
+
+
+def dated(units, rows, w_of, seed=0):
+    """Units on the same days; w_of(s, rng) : (units, rows) -> W."""
+    rng = np.random.default_rng(seed)
+    s = rng.standard_normal((units, rows))
+    frame = pd.DataFrame({"who": np.repeat([f"p{i:03d}" for i in range(units)], rows)})
+    frame["day"] = np.tile(pd.date_range("2026-01-01", periods=rows), units)
+    frame["s"], frame["w"] = s.ravel(), w_of(s, rng).ravel()
+    roles = {"unit": "who", "time": "day", "observed": ["s"], "missing": ["w"]}
+    return pp.History.from_frame(frame, **roles).split(seed=seed)
+
+
+def climbed(fit, held_out, **more):
+    law = pp.linear_lags(1).fit(fit, seed=0)
+    return pp.calibrate(law, held_out, W_FEATURES, seed=0, **more)
+
+
+def test_clusters_that_share_days_and_move_together_carry_no_claim():
+    shocked = dated(120, 30, lambda s, rng: s + rng.standard_normal(s.shape[1]) + 0 * s)
+    found = climbed(*shocked)
+    assert [rung.verdict for rung in found.rungs] == ["fails"] * 5
+    assert all("larger clusters" in rung.remedy for rung in found.rungs[1:])
+    plain = dated(120, 30, lambda s, rng: s + rng.standard_normal(s.shape))
+    assert climbed(*plain).standing.name == "forecast"
+
+
+def test_a_w_that_never_varies_is_not_said_to_be_forecast_without_error():
+    first = np.where(np.arange(60) == 0, 1.0, 0.0)[:, None]
+    fit, held_out = dated(60, 10, lambda s, _: first + 0 * s)
+    law = pp.linear_lags(1).fit(fit if fit.w.any() else held_out, seed=0)
+    found = pp.calibrate(law, held_out if fit.w.any() else fit, W_FEATURES, seed=0)
+    assert {rung.verdict for rung in found.rungs[1:]} == {"fails"}
+    assert "does not vary" in found.claim
+
+
+def test_errors_given_the_forecast_feed_no_policy_where_rounds_hang_on_earlier_ones():
+    def lagging(s, rng):
+        return 0.5 * s + np.roll(s, 2, axis=1) + 0.3 * rng.standard_normal(s.shape)
+
+    rng = np.random.default_rng(0)
+    s = lfilter([1.0], [1.0, -0.9], rng.standard_normal((120, 90)), axis=1)[:, 50:, None]
+    fit, held_out = pp.History.from_arrays(s, lagging(s[..., 0], rng)[..., None]).split(seed=0)
+    found = climbed(fit, held_out, inputs="forecast")
+    assert found.rung("forecast").holds
+    assert not found.rung("forecast").benchmark
+    with pytest.raises(pp.errors.SettingError, match="reliability is all"):
+        found.errors("forecast")
+
+
+def test_errors_given_the_forecast_can_be_asked_for_beside_the_uniform_ones():
+    fit, held_out = dated(160, 20, lambda s, rng: s + 0.5 * rng.standard_normal(s.shape))
+    found = climbed(fit, held_out, inputs="forecast")
+    assert found.feeds.name == "uniform"
+    assert found.radius(sigma=0.1, rung="forecast").benchmark == ON_FORECAST
+    assert found.radius(sigma=0.1).benchmark == ON_S
+
+
+def test_a_band_of_another_laws_error_is_refused():
+    fit, held_out = dated(160, 20, lambda s, rng: s + 0.5 * rng.standard_normal(s.shape))
+    band = climbed(fit, held_out).parts[0].band
+    other = pp.linear_lags(1).fit(fit.take(np.arange(40)), seed=0)
+    with pytest.raises(pp.errors.DataError, match="the band is for"):
+        pp.calibrate(other, held_out, W_FEATURES, seed=0, band=band)
+
+
+def test_a_budget_is_not_made_of_errors_that_bound_nothing(wrong):
+    _, held_out = crossed()
+    found = pp.calibrate(wrong[0], held_out, W_FEATURES, seed=0, band="linear")
+    assert not found.usable
+    with pytest.raises(pp.errors.SettingError, match="bound nothing"):
+        found.budget(rounds=10)
+    assert found.budget(rounds=10, rung="average") > 0
+
+
+def test_inputs_that_are_no_names_are_refused(right):
+    with pytest.raises(pp.errors.SettingError, match="names of columns"):
+        pp.calibrate(right[0], right[1], W_FEATURES, seed=0, inputs=3)
+
+
+def test_claims_are_rounded_up():
+    assert rounded_up(0.3701) == "0.38"
+    assert rounded_up(0.37) == "0.37"
