@@ -230,10 +230,17 @@ def _of_both(one: Rung, two: Rung) -> Rung:
         claim=f"Of two laws, each judged on the half it was not fitted on. First: {one.claim} "
         f"Second: {two.claim}",
         sizes=sizes,
+        rests_on=_joined(one.rests_on, two.rests_on, ", and "),
+        remedy=_joined(one.remedy, two.remedy, " "),
         benchmark="" if one.name == FORECAST_RUNG else one.benchmark,
         checks=checks,
         details=details,
     )
+
+
+def _joined(one: str, two: str, by: str) -> str:
+    """Return what is said of either half, once where it is the same."""
+    return by.join(dict.fromkeys(text for text in (one, two) if text))
 
 
 def _named(checks: tuple[Check, ...], half: int) -> tuple[Check, ...]:

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
 from pulse_pyro.base import is_exact
-from pulse_pyro.calibration.cross_fitting import AverageLaw
+from pulse_pyro.calibration.cross_fitting import AverageLaw, _of_both
+from pulse_pyro.calibration.rung import Rung
 from tests.calibration.helpers import BY_ACTION, LINEAR, W_FEATURES, Guess, Shifted, band_values
 from tests.helpers import binomial_floor, draws_at, linear_history, mean_at, mean_draws_at, z_bound
 
@@ -105,6 +106,23 @@ def test_crossfit_bounds_each_law_with_the_other_half_and_averages(cross):
     assert first.band.level == second.band.level == pytest.approx(0.975)
     assert (calibration.level, calibration.mode) == (0.95, "crossfit")
     assert len(calibration.checks) == len(apart[0].checks) + len(apart[1].checks)
+
+
+def test_a_rung_of_both_halves_rests_on_what_either_rests_on():
+    free = Rung("uniform", "stands", "One.", np.array([0.1]))
+    bound = Rung(
+        "uniform", "conditional", "Two.", np.array([0.3]), rests_on="it is linear", remedy="More."
+    )
+    for pair in ((free, bound), (bound, free), (bound, bound)):
+        both = _of_both(*pair)
+        assert (both.verdict, both.rests_on, both.remedy) == (
+            "conditional",
+            "it is linear",
+            "More.",
+        )
+    curved = replace(bound, rests_on="it is additive", remedy="")
+    assert _of_both(bound, curved).rests_on == "it is linear, and it is additive"
+    assert _of_both(free, free).rests_on == ""
 
 
 def test_the_crossfitted_law_is_the_half_and_half_mixture(cross):
