@@ -76,17 +76,22 @@ class GroupErrors:
 
     @property
     def sizes(self) -> Float1:
-        """(q,) mean bound over the rows of judged groups, in sds of each target."""
+        """(q,) mean bound over the rows of judged groups, in sds of each target; NaN without."""
         at, q = self.judged, len(self.names)
         total = np.bincount(self.target[at], (self.rows * self.bound)[at], q)
-        out: Float1 = total / np.bincount(self.target[at], self.rows[at], q) / self.spread
+        count = np.bincount(self.target[at], self.rows[at], q)
+        mean = np.divide(total, count, out=np.full(q, np.nan), where=count > 0)
+        out: Float1 = mean / self.spread
         return out
 
     @property
     def largest_bound(self) -> Float1:
-        """(q,) bound of the group where it is largest, in the units of each target."""
-        out = np.zeros(len(self.names))
-        np.maximum.at(out, self.target[self.judged], self.bound[self.judged])
+        """(q,) bound of the group where it is largest, in the units of each target.
+
+        NaN for a target of which no group is judged: nothing bounds its error.
+        """
+        out = np.full(len(self.names), np.nan)
+        np.fmax.at(out, self.target[self.judged], self.bound[self.judged])
         return out
 
     @property
@@ -213,14 +218,19 @@ def _claim(found: GroupErrors, left_out: int) -> str:
     relative = found.bound / found.spread[found.target]
     worst = int(np.nanargmax(relative))
     judged = len({name for name, ok in zip(found.group, found.judged, strict=True) if ok})
-    targets = " and ".join(found.names) if len(found.names) < 4 else f"{len(found.names)} targets"
+    known = np.isfinite(found.sizes)
+    named = [name for name, ok in zip(found.names, known, strict=True) if ok]
+    unknown = [name for name in found.names if name not in named]
+    targets = " and ".join(named) if len(named) < 4 else f"{len(named)} targets"
+    size = rounded_up(float(np.nanmax(found.sizes)))
     text = (
-        f"{percent(found.level)}, the law's mean error is within {rounded_up(found.sizes.max())} "
+        f"{percent(found.level)}, the law's mean error is within {size} "
         f"sd (mean over rows; at worst {rounded_up(relative[worst])} sd, {found.group[worst]}) in "
         f"{'each of ' if judged > 1 else ''}{judged} declared group{'s' * (judged > 1)}, for "
-        f"{targets}{' at once' * (len(found.names) > 1)}"
+        f"{targets}{' at once' * (len(named) > 1)}"
     )
-    return text + (f"; not judged: {left_out} more." if left_out else ".")
+    text += f"; not judged: {left_out} more" if left_out else ""
+    return f"{text}; nothing is said of {' and '.join(unknown)}." if unknown else f"{text}."
 
 
 def _remedy(found: GroupErrors) -> str:

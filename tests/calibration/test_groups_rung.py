@@ -178,6 +178,25 @@ def test_a_level_without_rows_is_said_not_to_be_judged():
     assert "no rows" in line["verdict"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_target_of_which_no_group_is_judged_is_left_out_of_the_claim():
+    # forecasts of b set clusters apart, three to a fifth: too few; those of a do not
+    rng = np.random.default_rng(1)
+    cluster = np.repeat(np.arange(15), 40)
+    forecast = np.column_stack([rng.random(600), cluster])
+    rows = error_rows(forecast + rng.standard_normal((600, 2)), forecast, cluster, names=("a", "b"))
+    rung, table = groups_of(rows, ["forecast"], SCHEMA)
+    judged = table["verdict"].str.startswith("within")
+    assert_allclose(judged, table["target"] == "a")
+    assert rung.verdict == "stands"
+    assert "nan" not in rung.claim
+    assert rung.claim.endswith("for a; not judged: 5 more; nothing is said of b.")
+    assert np.isfinite(rung.sizes).tolist() == [True, False]
+    # a bound of 0 would be a claim
+    assert np.isfinite(rung.details.largest_bound).tolist() == [True, False]
+    assert rung.details.largest_bound[0] == np.nanmax(rung.details.bound)
+
+
 def test_no_group_with_clusters_enough_fails():
     rung = groups_rung(world(3, 100), Ask(0.95, 0, ["s"], SCHEMA))
     assert rung.verdict == "fails"
