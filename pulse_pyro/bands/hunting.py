@@ -19,6 +19,8 @@ TREES, LEAVES, FOLDS = 60, 8, 5
 FEWEST_CLUSTERS = 10
 BINS = 63  # cuts of a column that trees choose from
 LEAF_ROWS, RIDGE = 40, 20.0  # a leaf's least rows, and rows' worth of pull towards 0
+ROUNDING = 1e-9  # share of a prediction that counts as nothing
+SPLIT_ROWS = 2 * LEAF_ROWS  # of fewer no tree is grown: a single leaf would be rounding noise
 MOST_ROWS, FEWEST_ROWS = 50_000, 5_000  # of all coordinates together; of one, at least
 MANY_CLUSTERS = 200  # of which none is left out: rows of each are, where there are too many
 LOOK = 0.2  # p-value below which culprits are looked for
@@ -60,7 +62,8 @@ def hunt(
     EARLIER folds; trees h (60 of 8 leaves) of its residuals on the candidates; in fold j the
     prediction is freed of b(x), g = h - b (b'b)^- b'h, so that sum_i g_i y_i = sum_i g_i eps_i for
     whatever function of the band's form y has. T = sum_c s_c / (sd of s_c sqrt(C)), s_c = sum of
-    g_i e_i over the cluster's rows, over the C clusters of folds 2 to 5, is a martingale's last
+    g_i e_i over the cluster's rows, over the C clusters of folds 2 to 5 (of those only before which
+    there are 80 rows, so that a tree can split), is a martingale's last
     value over its spread: one-sided t with (sum_c v_c)^2 / sum_c v_c^2 - 1 degrees of freedom, v_c
     = sum of g_i^2: unequal clusters have fewer than C - 1. Bonferroni over coordinates. Rows of a
     cluster may depend on each other. (k-fold instead of earlier folds would share training
@@ -83,6 +86,13 @@ def hunt(
     rows = some_rows(code, place, max(MOST_ROWS // q, FEWEST_ROWS), rng)
     stretch = code if run is None else consecutive(run)[0]
     fold = (place % FOLDS)[code[rows]]
+    learned_from = int((fold < FOLDS - 1).sum())
+    if learned_from < SPLIT_ROWS:
+        note = (
+            f"not run: it needs {SPLIT_ROWS} rows in the earlier folds, about "
+            f"{SPLIT_ROWS * FOLDS // (FOLDS - 1)} in all, but there are {learned_from}"
+        )
+        return Hunt(float("nan"), float("nan"), (), note)
     z = np.where(np.isfinite(candidates[rows]), candidates[rows], np.nan)
     # trees cannot be grown on a column of which the first fold has nothing
     z[:, np.isnan(z[fold == 0]).all(0)] = 0.0
@@ -136,6 +146,8 @@ def _one(part: _Part, y: Float1, trees: int) -> _Found:
     folds, sums, weights = [], [], []
     for j in range(1, FOLDS):
         before, now = part.fold < j, part.fold == j
+        if before.sum() < SPLIT_ROWS:
+            continue
         left = free_of(part.b[before], y[before, None])[:, 0]
         alike = _alike(left, part.run[before])
         model = _trees(trees).fit(part.z[before], _less_own_level(left, part.run[before], alike))
@@ -172,7 +184,9 @@ def _trees(seed: int) -> HistGradientBoostingRegressor:
 def _freed(part: _Part, model: HistGradientBoostingRegressor, now: Bool, alike: float) -> Float1:
     """Return the weights g of a fold's rows: predictions, made steady, freed of the band's form."""
     h = _steadied(model.predict(part.z[now]), part.run[now], alike)
-    return free_of(part.b[now], h[:, None])[:, 0]
+    g = free_of(part.b[now], h[:, None])[:, 0]
+    # of predictions that the band can follow, such as one leaf's, rounding is left: no direction
+    return g if np.abs(g).max() > ROUNDING * np.abs(h).max() else np.zeros_like(g)
 
 
 def _alike(e: Float1, run: Int) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pulse_pyro._core.arrays import Float, Float1, Float2, Float3
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import ModelError
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import (
@@ -25,6 +25,7 @@ from pulse_pyro.base import (
     UnfittedLaw,
 )
 from pulse_pyro.calibration.calibration import FORECAST_RUNG, Calibration
+from pulse_pyro.calibration.groups import take_groups
 from pulse_pyro.calibration.ladder import calibrate
 from pulse_pyro.calibration.rung import Groups, Rung, RungVerdict
 from pulse_pyro.calibration.uniform import BandChoice
@@ -148,7 +149,8 @@ def crossfit(
     Each claim is made at 1 - (1 - level) / 2, so both hold with probability ``level``. The averaged
     law's error is at most the average of the two bounds, which is what ``error_at`` and the sizes
     of the rungs uniform, groups, average and free say. The rung forecast speaks of each law's own
-    forecasts, not of their average: the larger of both is told, and it feeds no policy.
+    forecasts, not of their average: the larger of both is told, and it feeds no policy. Groups that
+    are declared row by row have a label, or True or False, for each row of ``history``.
     """
     check_level(level, "crossfit")
     if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
@@ -158,6 +160,7 @@ def crossfit(
             "the law itself."
         )
     one, two = history.split(seed=seed)
+    take_groups(groups, _rows_of(history, one), len(history.s))  # refused before anything is fitted
     each = 1.0 - (1.0 - level) / 2.0
     first, second = law.fit(one, seed=seed), law.fit(two, seed=seed)
     a, b = (
@@ -167,7 +170,7 @@ def crossfit(
             features,
             level=each,
             seed=seed,
-            groups=groups,
+            groups=take_groups(groups, _rows_of(history, other), len(history.s)),
             inputs=inputs,
             band=band,
         )
@@ -193,6 +196,12 @@ def crossfit(
         why=a.why,
     )
     return CrossFit(average, calibration)
+
+
+def _rows_of(history: History, half: History) -> Int:
+    """Return which rows of an archive one half of its split holds."""
+    here = np.isin(np.array(history.clusters), np.array(half.clusters))
+    return np.flatnonzero(here[history.cluster])
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,10 +239,17 @@ def _of_both(one: Rung, two: Rung) -> Rung:
         claim=f"Of two laws, each judged on the half it was not fitted on. First: {one.claim} "
         f"Second: {two.claim}",
         sizes=sizes,
+        rests_on=_joined(one.rests_on, two.rests_on, ", and "),
+        remedy=_joined(one.remedy, two.remedy, " "),
         benchmark="" if one.name == FORECAST_RUNG else one.benchmark,
         checks=checks,
         details=details,
     )
+
+
+def _joined(one: str, two: str, by: str) -> str:
+    """Return what is said of either half, once where it is the same."""
+    return by.join(dict.fromkeys(text for text in (one, two) if text))
 
 
 def _named(checks: tuple[Check, ...], half: int) -> tuple[Check, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float1, Float2, Int
+from pulse_pyro._core.arrays import Array, Bool, Float1, Float2, Int
 from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
@@ -76,17 +76,22 @@ class GroupErrors:
 
     @property
     def sizes(self) -> Float1:
-        """(q,) mean bound over the rows of judged groups, in sds of each target."""
+        """(q,) mean bound over the rows of judged groups, in sds of each target; NaN without."""
         at, q = self.judged, len(self.names)
         total = np.bincount(self.target[at], (self.rows * self.bound)[at], q)
-        out: Float1 = total / np.bincount(self.target[at], self.rows[at], q) / self.spread
+        count = np.bincount(self.target[at], self.rows[at], q)
+        mean = np.divide(total, count, out=np.full(q, np.nan), where=count > 0)
+        out: Float1 = mean / self.spread
         return out
 
     @property
     def largest_bound(self) -> Float1:
-        """(q,) bound of the group where it is largest, in the units of each target."""
-        out = np.zeros(len(self.names))
-        np.maximum.at(out, self.target[self.judged], self.bound[self.judged])
+        """(q,) bound of the group where it is largest, in the units of each target.
+
+        NaN for a target of which no group is judged: nothing bounds its error.
+        """
+        out = np.full(len(self.names), np.nan)
+        np.fmax.at(out, self.target[self.judged], self.bound[self.judged])
         return out
 
     @property
@@ -136,7 +141,8 @@ def groups_rung(rows: ErrorRows, ask: Ask) -> Rung:
         rising edges (fewer than 100 numbers), an array of labels, one for each row of the held-out
         archive, or a mapping label -> True or False for each row of it; masks under one name must
         not overlap or be empty. None: nothing was asked.
-    ask.schema : of the archive, which says what its S columns are.
+    ask.schema, ask.rows : of the archive, which say what its S columns are, and how many labels or
+        masks there must be.
     ask.level : probability that the limits of all groups and targets hold. ask.seed : of the
         simulated critical value.
 
@@ -147,7 +153,7 @@ def groups_rung(rows: ErrorRows, ask: Ask) -> Rung:
     if ask.groups is None:
         return no_rung("groups", "not asked", "No groups were declared: groups=[...] names them.")
     level = check_level(ask.level, "groups_rung")
-    groupings = sort_into_groups(rows, ask.groups, ask.schema)
+    groupings = sort_into_groups(rows, ask.groups, ask.schema, ask.rows)
     return certify_groups(rows, groupings, level=level, seed=ask.seed)
 
 
@@ -213,14 +219,19 @@ def _claim(found: GroupErrors, left_out: int) -> str:
     relative = found.bound / found.spread[found.target]
     worst = int(np.nanargmax(relative))
     judged = len({name for name, ok in zip(found.group, found.judged, strict=True) if ok})
-    targets = " and ".join(found.names) if len(found.names) < 4 else f"{len(found.names)} targets"
+    known = np.isfinite(found.sizes)
+    named = [name for name, ok in zip(found.names, known, strict=True) if ok]
+    unknown = [name for name in found.names if name not in named]
+    targets = " and ".join(named) if len(named) < 4 else f"{len(named)} targets"
+    size = rounded_up(float(np.nanmax(found.sizes)))
     text = (
-        f"{percent(found.level)}, the law's mean error is within {rounded_up(found.sizes.max())} "
+        f"{percent(found.level)}, the law's mean error is within {size} "
         f"sd (mean over rows; at worst {rounded_up(relative[worst])} sd, {found.group[worst]}) in "
         f"{'each of ' if judged > 1 else ''}{judged} declared group{'s' * (judged > 1)}, for "
-        f"{targets}{' at once' * (len(found.names) > 1)}"
+        f"{targets}{' at once' * (len(named) > 1)}"
     )
-    return text + (f"; not judged: {left_out} more." if left_out else ".")
+    text += f"; not judged: {left_out} more" if left_out else ""
+    return f"{text}; nothing is said of {' and '.join(unknown)}." if unknown else f"{text}."
 
 
 def _remedy(found: GroupErrors) -> str:
@@ -272,13 +283,19 @@ class GroupRule:
         return np.searchsorted(cuts, values[:, 0], side="left")
 
 
-def sort_into_groups(rows: ErrorRows, groups: Groups, schema: Schema) -> list[Grouping]:
-    """Sort rows into the declared groups; see :func:`groups_rung`."""
+def sort_into_groups(
+    rows: ErrorRows, groups: Groups, schema: Schema, archived: int = 0
+) -> list[Grouping]:
+    """Sort rows into the declared groups; see :func:`groups_rung`.
+
+    archived : how many rows the held-out archive has; 0 where not told.
+    """
     out: list[Grouping] = []
+    archive = _Archived(archived, int(rows.history_row.max(initial=-1)) + 1)
     every = tuple(range(len(rows.names)))
     for name, choice in named_choices(groups).items():
-        if by_row(choice):
-            labels, code = _declared(rows, name, choice)
+        if by_row(choice, archive.told or archive.least):
+            labels, code = _declared(rows, name, choice, archive)
             out.append(Grouping(name, labels, Cells(code, len(labels), every)))
         elif name == TIME:
             parts = PARTS if choice is None else _how_many(choice, name)
@@ -340,7 +357,8 @@ def group_rules(
         known = [*(c.name for c in schema.s_columns), FORECAST, TIME]
         raise DataError(
             f"groups: there is no S column {name!r}{nearest(name, known)} Other groups are "
-            "declared by a label for each row of the archive: groups={'kind': labels}."
+            "declared by a label, as text, for each row of the held-out archive: "
+            "groups={'kind': labels}."
         )
     at = tuple(place[numeric] for numeric in column.names)
     values = rows.s[:, at]
@@ -407,7 +425,9 @@ def _cut_rule(
     ):
         raise SettingError(
             f"groups: the choice for {name!r} must be a number of groups, rising edges, a label "
-            f"for each row of the archive, or label -> mask, but got {choice!r}."
+            f"for each row of the held-out archive, or label -> mask, but got {_short(choice)}. "
+            f"Fewer than {MOST_EDGES} numbers are edges, unless there is one for each row: write "
+            "labels as text."
         )
     rule = GroupRule(name, _cut_labels(name, edges), source, (column,), "cut", edges)
     count = np.bincount(np.searchsorted(edges, seen, side="left"), minlength=len(edges) + 1)
@@ -418,6 +438,11 @@ def _cut_rule(
             f"{seen.min():g} to {seen.max():g}: choose edges between them."
         )
     return rule
+
+
+def _short(choice: Any) -> str:
+    text = repr(choice)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _cut_labels(name: str, cuts: Float1) -> tuple[str, ...]:
@@ -457,22 +482,80 @@ def _time_labels(parts: int) -> tuple[str, ...]:
 # Groups declared row by row.
 
 
-def by_row(choice: Any) -> bool:
-    """Tell whether a choice is labels or masks, one for each row of the archive."""
+class _Archived(NamedTuple):
+    """How many rows the held-out archive has: as told, 0 where it was not, and at least."""
+
+    told: int
+    least: int
+
+    def __str__(self) -> str:
+        return str(self.told) if self.told else f"at least {self.least}"
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether an array of this shape holds one value for each row."""
+        if len(shape) != 1:
+            return False
+        return shape[0] == self.told if self.told else shape[0] >= self.least
+
+
+def by_row(choice: Any, archived: int = 0) -> bool:
+    """Tell whether a choice is labels or masks, one for each row of the archive.
+
+    archived : how many rows it has. Few numbers are edges; many are labels, and so are few that do
+    not rise if there are as many as rows.
+    """
     if isinstance(choice, Mapping):
         return True
     if choice is None or isinstance(choice, int | float | str | np.number):
         return False
+    try:
+        values = np.asarray(choice)
+    except ValueError:  # lists of different lengths are neither
+        return False
+    if values.dtype.kind not in "iuf" or values.size >= MOST_EDGES:
+        return True
+    rising = values.ndim == 1 and bool((np.diff(values) > 0).all())
+    return values.shape == (archived,) and not rising
+
+
+def take_groups(groups: Groups, rows: Int, archived: int) -> Groups:
+    """Return declared groups for some rows, by number, of an archive of so many rows.
+
+    Labels and masks are cut to these rows; what goes by name stays as it is.
+    """
+    if not isinstance(groups, Mapping):
+        return groups
+    whole = _Archived(archived, archived)
+    out: dict[str, Any] = {}
+    for name, choice in groups.items():
+        if isinstance(choice, Mapping):
+            masks = {label: _mask(mask, name, label, whole) for label, mask in choice.items()}
+            out[name] = {label: mask[rows] for label, mask in masks.items()}
+        elif by_row(choice, archived):
+            # as objects: what is left of many numbers must not be taken for edges
+            out[name] = _labels(choice, name, whole).astype(object)[rows]
+        else:
+            out[name] = choice
+    return out
+
+
+def _labels(choice: Any, name: str, archive: _Archived) -> Array:
     values = np.asarray(choice)
-    # a few numbers are edges; more are labels
-    return not (values.dtype.kind in "iuf" and values.size < MOST_EDGES)
+    if not archive.fits(values.shape):
+        raise DataError(
+            f"groups: {name!r} must hold a label for each row of the held-out archive, {archive}, "
+            f"but its shape is {values.shape}; where the archive was split, take the labels of "
+            "the rows that are held out, or make them a column of S."
+        )
+    return values
 
 
-def _declared(rows: ErrorRows, name: str, choice: Any) -> tuple[tuple[str, ...], Int]:
+def _declared(
+    rows: ErrorRows, name: str, choice: Any, archive: _Archived
+) -> tuple[tuple[str, ...], Int]:
     """Return names and (n,) codes of groups that are declared row by row."""
-    needed = int(rows.history_row.max()) + 1 if len(rows.history_row) else 0
     if isinstance(choice, Mapping):
-        masks = {str(label): _mask(mask, name, label, needed) for label, mask in choice.items()}
+        masks = {str(label): _mask(mask, name, label, archive) for label, mask in choice.items()}
         if not masks:
             raise DataError(f"groups: {name!r} maps no label to a mask.")
         if len({len(mask) for mask in masks.values()}) > 1:
@@ -490,13 +573,13 @@ def _declared(rows: ErrorRows, name: str, choice: Any) -> tuple[tuple[str, ...],
         return tuple(f"{name}: {label}" for label in masks), code[rows.history_row]
     import pandas as pd
 
-    labels = choice if isinstance(choice, pd.Series | pd.Categorical) else np.asarray(choice)
-    if np.ndim(labels) != 1 or len(labels) < needed:
+    labels = _labels(choice, name, archive)
+    try:
+        number, distinct = pd.factorize(labels)  # -1 where a label is missing
+    except TypeError as error:
         raise DataError(
-            f"groups: {name!r} must hold a label for each row of the held-out archive, at least "
-            f"{needed}, but its shape is {np.shape(choice)}."
-        )
-    number, distinct = pd.factorize(labels)  # -1 where a label is missing
+            f"groups: the labels of {name!r} must be text or numbers, but some are not ({error})."
+        ) from error
     here = number[rows.history_row]
     met = np.bincount(here[here >= 0], minlength=len(distinct)) > 0
     text = [level_text(label) for label in distinct]
@@ -508,13 +591,15 @@ def _declared(rows: ErrorRows, name: str, choice: Any) -> tuple[tuple[str, ...],
     return tuple(f"{name} = {label}" for label in known), codes[here]
 
 
-def _mask(mask: Any, name: str, label: Any, needed: int) -> Bool:
-    values = np.asarray(mask)
-    if values.dtype != np.bool_ or values.ndim != 1 or len(values) < needed:
+def _mask(mask: Any, name: str, label: Any, archive: _Archived) -> Bool:
+    try:
+        values = np.asarray(mask)
+    except ValueError:  # lists of different lengths
+        values = np.asarray(mask, object)
+    if values.dtype != np.bool_ or not archive.fits(values.shape):
         raise DataError(
             f"groups: the mask of {label!r} in {name!r} must hold True or False for each row of "
-            f"the held-out archive, at least {needed}, but it is {values.dtype} of shape "
-            f"{values.shape}."
+            f"the held-out archive, {archive}, but it is {values.dtype} of shape {values.shape}."
         )
     if not values.any():
         raise DataError(f"groups: {label!r} of {name!r} is empty: no row of the archive is in it.")

@@ -266,16 +266,18 @@ class Plan:
 
     @property
     def answer(self) -> Answer:
-        """Already there, reachable, or not reachable: never, or beyond 1,000 times the archive.
+        """Already there, reachable, not reachable or not known.
 
-        Not known where the interval of needed units spans more than tenfold.
+        Not reachable where even the lower end of the needed units is beyond 1,000 times the
+        archive, or there is none. Not known where their interval spans more than tenfold, or n
+        alone is beyond that.
         """
-        n, low, high = self.needed
         if self.e <= self.target:
             return "already there"
-        if n <= FARTHEST * self.units and high > TENFOLD * low:
-            return "not known"
-        return "reachable" if self.needed.n <= FARTHEST * self.units else "not reachable"
+        n, low, high = self.needed
+        if low > FARTHEST * self.units:
+            return "not reachable"
+        return "reachable" if n <= FARTHEST * self.units and high <= TENFOLD * low else "not known"
 
     @property
     def verdict(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, whole
-from pulse_pyro._core.errors import DataError, SettingError, nearest
+from pulse_pyro._core.errors import DataError, FeatureError, ModelError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import UnfittedLaw
@@ -128,6 +128,17 @@ def smallest_misfit(
     Each plant goes through the whole procedure: band, then all of its tests; the smallest p-value
     counts. NOT covered: misfits of other shapes than those planted.
     """
+    if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
+        raise ModelError(
+            "smallest_misfit: a law that is not fitted, such as linear_lags(19), and a History "
+            f"were expected, but got {type(law).__name__} and {type(history).__name__}; it fits "
+            "the law itself."
+        )
+    if not isinstance(features, Features):
+        raise FeatureError(
+            "smallest_misfit: Features(fn, actions, names) expected, but got "
+            f"{type(features).__name__}."
+        )
     recipe = recipe or Recipe()
     fit, held_out = history.split(recipe.fit, seed=seed)
     fitted = law.fit(fit, recipe.inference, seed=seed)

@@ -146,13 +146,14 @@ class Ask:
     """What a rung is asked for, beside the rows.
 
     level : probability of its claim. seed : of whatever is drawn. groups : declared groups, see
-    ``groups``. schema : of the held-out archive.
+    ``groups``. schema : of the held-out archive. rows : how many rows it has; 0 where not told.
     """
 
     level: float
     seed: int
     groups: Groups = None
     schema: Schema = Schema(())  # noqa: RUF009  (an immutable value)
+    rows: int = 0
 
 
 def percent(level: float) -> str:

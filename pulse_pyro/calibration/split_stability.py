@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float2, whole
-from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.arrays import Bool, Float2, whole
+from pulse_pyro._core.errors import ModelError
 from pulse_pyro._core.parallel import Engine, Local, in_order
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 CHEAP, SLOW = 20, 5  # splits by default
+HALF = 0.5  # share of splits from which a failing rung fails the whole
 SECONDS = 3.0  # a split that takes longer is slow
 HERE = Local()
 
@@ -35,7 +36,9 @@ class Stability:
     ----------
     rungs : names. verdicts : (splits) x (rungs). sizes : (splits, rungs) in sds of W, NaN where the
         rung does not hold.
-    tests : names of the tests that gate the uniform rung. p : (splits, tests) their p-values.
+    tests : names of the tests that gate the uniform rung. p : (splits, tests) their p-values, NaN
+        where a split had no band, or too few rows for a test.
+    refused : (splits,) whether no band was to be had.
 
     Splits share rows, so they are not independent: their spread says how much the split decides,
     not how unsure the law's error is. The median of p-values gates well (its size is at most twice
@@ -47,10 +50,14 @@ class Stability:
     sizes: Float2
     tests: tuple[str, ...]
     p: Float2
+    refused: Bool
 
     @property
     def gates(self) -> DataFrame:
-        """One line per test of the uniform rung: median p, its range, and the verdict by it."""
+        """One line per test of the uniform rung: median p, its range, and the verdict by it.
+
+        Over the splits in which the test was run; every test was in one at least.
+        """
         import pandas as pd
 
         middle = np.nanmedian(self.p, axis=0)
@@ -66,9 +73,21 @@ class Stability:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the uniform rung by the median p of each of its tests."""
+        """Of the uniform rung: by the median p of each test, and by how often the rung fails.
+
+        It fails where half of the splits or more give no uniform claim, whatever failed there: a
+        test of misfit, another check, or that no band was to be had.
+        """
+        if self._failing >= HALF:
+            return "fail"
         words = list(self.gates["verdict"])
         return "fail" if "fail" in words else "warn" if "warn" in words else "pass"
+
+    @property
+    def _failing(self) -> float:
+        """Share of splits whose uniform rung fails."""
+        j = self.rungs.index("uniform")
+        return float(np.mean([each[j] == "fails" for each in self.verdicts]))
 
     @property
     def table(self) -> DataFrame:
@@ -97,7 +116,12 @@ class Stability:
 
     def __repr__(self) -> str:
         gates = self.gates
-        lines = [f"Stability over {len(self.verdicts)} splits: uniform {self.verdict} by median p"]
+        why = "by median p"
+        if self._failing >= HALF:
+            why = f"as its rung fails in {self._failing:.0%} of them"
+        lines = [f"Stability over {len(self.verdicts)} splits: uniform {self.verdict} {why}"]
+        if self.refused.any():
+            lines.append(f"  no uniform band was to be had in {self.refused.mean():.0%} of splits")
         lines += ["  " + line for line in self.table.round(3).to_string().splitlines()]
         for row in gates.itertuples():
             lines.append(f"  {row.Index}: median p {row[1]:.2g} ({row[2]:.2g} to {row[3]:.2g})")
@@ -154,15 +178,15 @@ def stability(
     jobs = [_job(law, history, features, recipe, seed, number) for number in range(1, splits)]
     rest = bar(in_order(_split, jobs, engine), label="stability", total=len(jobs))
     found = [first, *rest]
-    tests = tuple(name for name in GATES if all(name in each.p for each in found))
-    if not tests:
-        raise DataError("stability: no band was to be had, so there is nothing to gate.")
+    tests = tuple(name for name in GATES if any(name in each.p for each in found))
+    p = [[each.p.get(name, np.nan) for name in tests] for each in found]
     return Stability(
         rungs=found[0].rungs,
         verdicts=tuple(each.verdicts for each in found),
         sizes=np.array([each.sizes for each in found]),
         tests=tests,
-        p=np.array([[each.p[name] for name in tests] for each in found]),
+        p=np.array(p, np.float64).reshape(len(found), len(tests)),
+        refused=np.array([each.refused for each in found], np.bool_),
     )
 
 
@@ -179,12 +203,16 @@ def _job(
 
 
 class SplitResult(NamedTuple):
-    """What one split gave: rungs, their verdicts and sizes, p-values by name of the test."""
+    """What one split gave: rungs, their verdicts and sizes, p-values by name of the test.
+
+    refused : whether no band was to be had.
+    """
 
     rungs: tuple[str, ...]
     verdicts: tuple[str, ...]
     sizes: tuple[float, ...]
     p: dict[str, float]
+    refused: bool
 
 
 def _split(job: SplitJob) -> SplitResult:
@@ -193,5 +221,10 @@ def _split(job: SplitJob) -> SplitResult:
         tuple(rung.name for rung in made.rungs),
         tuple(rung.verdict for rung in made.rungs),
         tuple(rung.size for rung in made.rungs),
-        {check.name: check.value for check in made.rung("uniform").checks},
+        {
+            check.name: check.value
+            for check in made.rung("uniform").checks
+            if np.isfinite(check.value)
+        },
+        not made.parts,
     )

@@ -430,14 +430,21 @@ class Domain:
         return np.asarray((((g - self._mean) @ whiten) ** 2).sum(-1))
 
     def _online(self, s: ArrayLike) -> Float3:
-        series = np.asarray(s, np.float64)
-        series = series[None] if series.ndim == 2 else series
         wide = len(self.names) // len(self.summary.names)
-        if series.ndim != 3 or series.shape[-1] != wide:
+        wanted = f"Domain: s must be (stream, time, {wide}) or (time, {wide}), NaN where not seen"
+        try:
+            series = np.asarray(s, np.float64)
+        except (TypeError, ValueError) as error:
             raise DataError(
-                f"Domain: s must be (stream, time, {wide}) or (time, {wide}), but its shape is "
-                f"{np.shape(s)}."
-            )
+                f"{wanted}, but it is not an array of numbers ({error}); put streams of different "
+                "lengths into one array, NaN after the end of each."
+            ) from error
+        shape = series.shape
+        series = series[None] if series.ndim == 2 else series
+        if series.ndim != 3 or series.shape[-1] != wide:
+            raise DataError(f"{wanted}, but its shape is {shape}.")
+        if not series.shape[1]:
+            raise DataError(f"{wanted}, but it has no rows: its shape is {shape}.")
         x = np.array(self.summary(series))
         x[~np.isfinite(x).all(-1)] = np.nan
         return x

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Array, Float1, Int
+from pulse_pyro._core.arrays import Float1, Int
 from pulse_pyro.base import Check, verdict
 from pulse_pyro.diagnostics.by_unit import UnitMean, few, unit_mean
 from pulse_pyro.diagnostics.trend import MARGINS, shapes_over
@@ -21,14 +21,14 @@ from pulse_pyro.diagnostics.trend import MARGINS, shapes_over
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
 
+FLAT = 1e-6  # spread below which a wave is rounding: one over the week, of steps of a week
+
 
 def ask_time(case: HeldOut, j: int) -> list[Check]:
     """Ask whether the mean is right at every time."""
     judged = case.judged
     residual = judged.w[:, j] - judged.mean[:, j]
-    dates = getattr(case.history, "dates", None)
-    per_day = float(getattr(case.history, "per_day", 0.0) or 0.0)
-    date = None if dates is None else np.asarray(dates)[judged.row]
+    dates, step_days = case.history.dates, case.history.step_days
     return [
         time_check(
             case.names[j],
@@ -36,8 +36,8 @@ def ask_time(case: HeldOut, j: int) -> list[Check]:
             judged.place.step,
             judged.cluster,
             case.extra,
-            date=date,
-            per_day=per_day,
+            date=None if dates is None else dates[judged.row],
+            per_day=1.0 / step_days if step_days > 0 else 0.0,
             looks=len(case.names),
         )
     ]
@@ -50,17 +50,17 @@ def time_check(
     cluster: Int,
     extra: float,
     *,
-    date: Array | None = None,
+    date: Int | None = None,
     per_day: float = 0.0,
     looks: int = 1,
 ) -> Check:
     """Test that residuals (n,) do not change with time.
 
-    step, cluster : (n,). date : (n,) step of the calendar all units share, or datetime64, or None.
-    per_day : steps a day, where ``date`` is a step; 0 where not known. looks : columns of W that
-    are asked the same. Units that share dates may move together without any error of the law: then
-    clusters of time are needed, or a calendar trend is found where there is a common shock. NOT
-    seen: changes that slopes, bends and an S do not show, such as one bad day.
+    step, cluster : (n,). date : (n,) step of the calendar all units share, or None. per_day : steps
+    a day; 0 where not known. looks : columns of W that are asked the same. Units that share dates
+    may move together without any error of the law: then clusters of time are needed, or a calendar
+    trend is found where there is a common shock. NOT seen: changes that slopes, bends and an S do
+    not show, such as one bad day.
     """
     scale = float(np.sqrt(np.nanmean(residual**2))) or 1.0
     tests = list(_shapes(residual / scale, step, cluster, extra, date, per_day))
@@ -87,33 +87,27 @@ def time_check(
 
 
 def _shapes(
-    value: Float1, step: Int, cluster: Int, extra: float, date: Array | None, per_day: float
+    value: Float1, step: Int, cluster: Int, extra: float, date: Int | None, per_day: float
 ) -> Iterator[tuple[str, UnitMean]]:
     """Yield each shape over time in words, and its test."""
     if step.min(initial=0) < step.max(initial=0):
         for shape, test in shapes_over(value, step.astype(np.float64), cluster, extra):
             yield f"{shape} over a unit's steps", test
-    if date is None:
+    if date is None or not date.min() < date.max():
         return
-    if np.issubdtype(date.dtype, np.datetime64):
-        seconds = (date - date.min()).astype("timedelta64[s]").astype(np.float64)
-        seconds += float((date.min() - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
-        days = seconds / 86400.0
-        sub_daily = bool((np.abs(days - np.round(days)) > 1e-9).any())
-    else:
-        days = date.astype(np.float64) / (per_day or 1.0)
-        sub_daily = per_day > 1.0
-    if not days.min() < days.max():
-        return
-    for shape, test in shapes_over(value, days, cluster, extra):
+    for shape, test in shapes_over(value, date.astype(np.float64), cluster, extra):
         yield f"{shape} over the calendar", test
-    known = per_day > 0 or np.issubdtype(date.dtype, np.datetime64)
-    cycles = {"day": 1.0} if sub_daily else {}
-    if known and days.max() - days.min() >= 7.0:
+    if not per_day > 0:
+        return
+    days = date / per_day
+    cycles = {"day": 1.0} if per_day > 1.0 else {}
+    if days.max() - days.min() >= 7.0:
         cycles["week"] = 7.0
     for cycle, period in cycles.items():
         angle = 2.0 * np.pi * days / period
         for wave in (np.sqrt(2.0) * np.sin(angle), np.sqrt(2.0) * np.cos(angle)):
             wave = wave - wave.mean()
+            if wave.std() < FLAT:
+                continue
             test = unit_mean(value * wave, cluster, extra=extra, least=1 / np.sqrt(len(value)))
             yield f"a wave over the {cycle}", test

@@ -10,6 +10,7 @@ from pulse_pyro.bands.auto import make_band
 from pulse_pyro.bands.band import BandMethod
 from pulse_pyro.bands.form import form_of, free_of
 from pulse_pyro.bands.hunting import _alike, _steadied, hunt, some_rows
+from pulse_pyro.bands.hunting import _trees as TREES_OF
 from tests.bands.helpers import sample
 from tests.helpers import FALSE_ALARM, z_bound
 
@@ -189,3 +190,32 @@ def test_many_rows_are_thinned_by_cluster_and_few_clusters_by_row():
     found = some_rows(code, rng.permutation(20), 4000, rng)
     assert len(found) == 4000
     assert len(np.unique(code[found])) == 20
+
+
+def test_too_few_rows_for_a_tree_to_split_are_not_hunted_in():
+    # a single leaf, freed of the band's form, is rounding noise: any p could come of it
+    found = hunted(*rows(17, units=12, time=7))  # 84 rows, 70 of them in the earlier folds
+    assert np.isnan(found.p)
+    assert np.isnan(found.statistic)
+    assert not found.culprits
+    assert found.note.startswith("not run: it needs 80 rows in the earlier folds, about 100 in all")
+
+
+def test_folds_with_too_few_rows_before_them_have_no_say(monkeypatch):
+    grown = []
+    monkeypatch.setattr("pulse_pyro.bands.hunting.TREES", 5)
+    monkeypatch.setattr(
+        "pulse_pyro.bands.hunting._trees", lambda seed: grown.append(seed) or TREES_OF(seed)
+    )
+    s, rng = rows(18, units=20, time=8)  # 32 rows a fold: 96 before the fourth
+    found = hunted(s, rng)
+    assert len(grown) == 2
+    assert np.isfinite(found.p)
+    assert not found.note
+
+
+def test_candidates_no_tree_can_split_by_say_nothing():
+    s, rng = rows(19)
+    found = hunt(s, straight, np.ones((len(s.x), 1)), ("one",), rng)
+    assert found.statistic == 0.0
+    assert found.p == 0.5

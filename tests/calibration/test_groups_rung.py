@@ -131,6 +131,31 @@ def test_labels_are_found_by_the_row_of_the_archive():
     assert count == {"where = Paris": 300, "where = Rome": 300}
 
 
+@pytest.mark.parametrize("length", [1199, 1201, 2400])
+def test_labels_and_masks_of_another_archive_are_refused(length):
+    rows, _ = wide()
+    labels = np.resize(CITY, length)
+    for choice in (labels, {"Rome": labels == "Rome"}):
+        with pytest.raises(DataError, match=rf"archive, 1200, but .*\({length},\)"):
+            groups_rung(rows, Ask(0.95, 0, {"where": choice}, WIDE, rows=1200))
+
+
+def test_numbers_are_labels_where_there_is_one_for_each_row_and_edges_elsewhere():
+    cluster = np.repeat(np.arange(30), 3)
+    rng = np.random.default_rng(3)
+    rows = error_rows(rng.standard_normal(90), np.zeros(90), cluster, s=rng.standard_normal(90))
+    kind = np.tile([1, 2], 45)
+    for name in ("s", "kind"):
+        rung = groups_rung(rows, Ask(0.95, 0, {name: kind}, SCHEMA, rows=90))
+        assert rung.details.group == (f"{name} = 1", f"{name} = 2")
+    with pytest.raises(SettingError, match=r"numbers are edges, .*write labels as text"):
+        groups_rung(rows, Ask(0.95, 0, {"s": kind[:-1]}, SCHEMA, rows=90))
+    with pytest.raises(DataError, match=r"no S column 'kind'.*a label, as text, for each row"):
+        groups_rung(rows, Ask(0.95, 0, {"kind": kind[:-1]}, SCHEMA, rows=90))
+    edges = groups_rung(rows, Ask(0.95, 0, {"s": np.array([0.0])}, SCHEMA, rows=90))
+    assert edges.details.group == ("s up to 0", "s above 0")
+
+
 def test_rows_without_a_label_are_in_no_group():
     rows, _ = wide()
     labels = np.where(CITY == "Bonn", None, CITY)
@@ -178,6 +203,25 @@ def test_a_level_without_rows_is_said_not_to_be_judged():
     assert "no rows" in line["verdict"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_target_of_which_no_group_is_judged_is_left_out_of_the_claim():
+    # forecasts of b set clusters apart, three to a fifth: too few; those of a do not
+    rng = np.random.default_rng(1)
+    cluster = np.repeat(np.arange(15), 40)
+    forecast = np.column_stack([rng.random(600), cluster])
+    rows = error_rows(forecast + rng.standard_normal((600, 2)), forecast, cluster, names=("a", "b"))
+    rung, table = groups_of(rows, ["forecast"], SCHEMA)
+    judged = table["verdict"].str.startswith("within")
+    assert_allclose(judged, table["target"] == "a")
+    assert rung.verdict == "stands"
+    assert "nan" not in rung.claim
+    assert rung.claim.endswith("for a; not judged: 5 more; nothing is said of b.")
+    assert np.isfinite(rung.sizes).tolist() == [True, False]
+    # a bound of 0 would be a claim
+    assert np.isfinite(rung.details.largest_bound).tolist() == [True, False]
+    assert rung.details.largest_bound[0] == np.nanmax(rung.details.bound)
+
+
 def test_no_group_with_clusters_enough_fails():
     rung = groups_rung(world(3, 100), Ask(0.95, 0, ["s"], SCHEMA))
     assert rung.verdict == "fails"
@@ -202,6 +246,10 @@ def test_no_group_with_clusters_enough_fails():
         ({"kind": {"a": CITY == "Bonn", "b": CITY == "Oslo"}}, DataError, "empty"),
         ({"kind": {"a": np.arange(1200)}}, DataError, "True or False"),
         ({"kind": np.full(1200, None)}, DataError, "missing"),
+        ({"age": [[1], [2, 3]]}, SettingError, "rising edges"),
+        ({"kind": [[1], [2, 3]]}, DataError, "no S column 'kind'"),
+        ({"kind": {"a": [[1], [2, 3]]}}, DataError, "True or False"),
+        ({"kind": np.array([{}, *["a"] * 1199])}, DataError, "text or numbers"),
     ],
 )
 def test_bad_groups_are_refused(groups, error, says):

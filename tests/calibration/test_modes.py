@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
 from pulse_pyro.base import is_exact
-from pulse_pyro.calibration.cross_fitting import AverageLaw
+from pulse_pyro.calibration.cross_fitting import AverageLaw, _of_both
+from pulse_pyro.calibration.rung import Rung
 from tests.calibration.helpers import BY_ACTION, LINEAR, W_FEATURES, Guess, Shifted, band_values
 from tests.helpers import binomial_floor, draws_at, linear_history, mean_at, mean_draws_at, z_bound
 
@@ -105,6 +107,61 @@ def test_crossfit_bounds_each_law_with_the_other_half_and_averages(cross):
     assert first.band.level == second.band.level == pytest.approx(0.975)
     assert (calibration.level, calibration.mode) == (0.95, "crossfit")
     assert len(calibration.checks) == len(apart[0].checks) + len(apart[1].checks)
+
+
+def labelled(cluster):
+    """60 units of different lengths; W is off by 2 where an unseen label is "odd"."""
+    rng = np.random.default_rng(11)
+    unit = np.repeat(np.arange(60), rng.integers(6, 12, 60))
+    kind = rng.choice(["even", "odd"], len(unit))
+    s = rng.standard_normal(len(unit))
+    names = np.array([f"u{i:02d}" for i in range(60)])[unit]  # which stay in this order
+    frame = pd.DataFrame({"unit": names, "t": np.arange(len(unit)), "s": s, "town": unit // 2})
+    frame["w"] = s + 2.0 * (kind == "odd") + 0.3 * rng.standard_normal(len(unit))
+    more = {"cluster": "town"} if cluster else {}
+    roles = {"unit": "unit", "time": "t", "observed": ["s"], "missing": ["w"]}
+    return pp.History.from_frame(frame, **roles, **more), kind
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize("how", ["labels", "numbers", "masks"])
+def test_crossfit_gives_each_half_the_labels_of_its_own_rows(cluster, how):
+    history, kind = labelled(cluster)
+    odd = kind == "odd"
+    choice = {"labels": kind, "numbers": odd.astype(int), "masks": {"even": ~odd, "odd": odd}}[how]
+    found = pp.calibration.crossfit(
+        pp.linear_lags(1), history, W_FEATURES, groups={"kind": choice}, seed=0, band=LINEAR
+    ).calibration.rung("groups")
+    for half in (found.details.one, found.details.two):
+        # the law expects the middle of both: half a gap of 2 either way, and 0 of mixed labels
+        assert_allclose(half.error, [-1, 1], atol=0.3)
+    assert found.details.one.rows.sum() + found.details.two.rows.sum() == len(kind)
+
+
+def test_crossfit_refuses_labels_of_another_archive_before_it_fits(monkeypatch):
+    history, kind = labelled(False)
+    law = pp.linear_lags(1)
+    monkeypatch.setattr(type(law), "fit", lambda *_, **__: pytest.fail("fitted"))
+    for bad in (kind[:-1], {"odd": kind[1:] == "odd"}):
+        with pytest.raises(pp.errors.DataError, match=rf"each row .*, {len(kind)}, but"):
+            pp.calibration.crossfit(law, history, W_FEATURES, groups={"kind": bad}, seed=0)
+
+
+def test_a_rung_of_both_halves_rests_on_what_either_rests_on():
+    free = Rung("uniform", "stands", "One.", np.array([0.1]))
+    bound = Rung(
+        "uniform", "conditional", "Two.", np.array([0.3]), rests_on="it is linear", remedy="More."
+    )
+    for pair in ((free, bound), (bound, free), (bound, bound)):
+        both = _of_both(*pair)
+        assert (both.verdict, both.rests_on, both.remedy) == (
+            "conditional",
+            "it is linear",
+            "More.",
+        )
+    curved = replace(bound, rests_on="it is additive", remedy="")
+    assert _of_both(bound, curved).rests_on == "it is linear, and it is additive"
+    assert _of_both(free, free).rests_on == ""
 
 
 def test_the_crossfitted_law_is_the_half_and_half_mixture(cross):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.calibration.planner import _subsets
+from pulse_pyro.calibration.planner import Crossing, _subsets
 from tests.helpers import linear_history
 
 
@@ -52,6 +52,28 @@ def test_the_answer_follows_from_its_parts(planned):
     assert short.answer == "already there"
     assert "already there" in short.verdict
     assert short.needed.n < 320
+
+
+@pytest.mark.parametrize(
+    ("needed", "answer"),
+    [
+        ((627_504.0, 1_648.0, np.inf), "not known"),  # 320 units: a limit of 320,000
+        ((627_504.0, 200_000.0, 1_500_000.0), "not known"),
+        ((627_504.0, 320_001.0, np.inf), "not reachable"),
+        ((np.inf, np.inf, np.inf), "not reachable"),
+        ((np.inf, 1_648.0, np.inf), "not known"),
+        ((1_000.0, 0.0, np.inf), "not known"),
+        ((1_000.0, 400.0, 4_000.0), "reachable"),
+        ((1_000.0, 400.0, 4_001.0), "not known"),
+    ],
+)
+def test_not_reachable_is_said_only_where_the_lower_end_is_out_of_reach(
+    planned, monkeypatch, needed, answer
+):
+    monkeypatch.setattr(type(planned[0]), "needed", Crossing(*needed))
+    found = planned[0]
+    assert found.answer == answer
+    assert found.verdict.startswith(answer) or answer == "reachable"
 
 
 def test_the_numbers_are_those_of_calibrations_at_the_same_contexts(planned):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.calibration.planted import PLANTS, SIZES, planted_misfits
 from pulse_pyro.calibration.rung import ErrorRows
+from tests.calibration.helpers import W_FEATURES
+from tests.helpers import linear_history
 
 
 def held_out(seed=0, clusters=50, time=20, inputs=3, level=0.0, q=1):
@@ -123,3 +126,13 @@ def test_bad_settings_are_refused(error, message, settings):
 def test_few_clusters_are_refused():
     with pytest.raises(DataError, match="at least 10 clusters"):
         planted_misfits(held_out(8, clusters=9), bend_test, seed=0)
+
+
+def test_a_fitted_law_or_a_table_is_refused():
+    history = linear_history(units=20, time=10, lags=2)[0]
+    law = pp.linear_lags(2)
+    for bad in ((law.fit(history, seed=0), history), (law, history.to_frame())):
+        with pytest.raises(pp.errors.ModelError, match=r"a law that is not fitted, .*History"):
+            pp.calibration.smallest_misfit(*bad, W_FEATURES, seed=0)
+    with pytest.raises(pp.errors.FeatureError, match=r"Features.* expected, but got str"):
+        pp.calibration.smallest_misfit(law, history, "w", seed=0)

@@ -251,6 +251,24 @@ def test_bad_input_is_refused_with_a_sentence():
         pp.Domain.of(short, 9)
 
 
+@pytest.mark.parametrize(
+    ("s", "says"),
+    [
+        ("text", "not an array of numbers"),
+        ([["a", "b"], ["c", "d"]], "not an array of numbers"),
+        ([[[0.0, 1.0]], [[0.0, 1.0], [2.0, 3.0]]], "NaN after the end of each"),
+        (np.zeros((2, 0, 2)), r"no rows: its shape is \(2, 0, 2\)"),
+        (np.zeros((0, 2)), r"no rows: its shape is \(0, 2\)"),
+        (None, r"its shape is \(\)"),
+    ],
+)
+def test_what_is_no_stream_of_numbers_is_refused_with_a_sentence(s, says):
+    made = domain("smooth", np.random.default_rng(0))
+    for ask in (made.check, made.inside_at):
+        with pytest.raises(pp.errors.DataError, match=says):
+            ask(s)
+
+
 def test_it_shows_itself():
     made = domain("smooth", np.random.default_rng(0), lags=8)
     assert repr(made).startswith("Domain: 390 contexts of 30 units")

@@ -1,6 +1,7 @@
 """Products of inputs, time and unit length: what must fail and say so, what must stay quiet."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
@@ -127,7 +128,7 @@ def test_errors_that_do_not_change_with_time_are_passed(rho, dated):
 
 def test_a_drift_over_steps_or_the_calendar_or_the_week_fails():
     rng = np.random.default_rng(6)
-    words = {"steps": [], "calendar": [], "week": [], "datetime": []}
+    words = {"steps": [], "calendar": [], "week": []}
     for _ in range(20):
         _, e, unit = rows(rng, 0.1, units=50)
         day = calendar(rng, 50)
@@ -136,12 +137,50 @@ def test_a_drift_over_steps_or_the_calendar_or_the_week_fails():
         words["calendar"].append(over_time(e + 0.02 * (day - 40), unit, day, 1.0))
         week = e + 0.5 * np.sin(2 * np.pi * day / 7)
         words["week"].append(over_time(week, unit, day, 1.0))
-        dates = np.datetime64("2024-01-01") + day.astype("timedelta64[D]")
-        words["datetime"].append(over_time(week, unit, dates))
     for name, found in words.items():
         assert [c.verdict for c in found].count("fail") >= binomial_floor(20, 0.9), name
     assert all("a unit's steps" in c.text for c in words["steps"] if c.verdict == "fail")
-    assert all("the week" in c.text for c in words["datetime"] if c.verdict == "fail")
+    assert all("the week" in c.text for c in words["week"] if c.verdict == "fail")
+
+
+def dated(step, errors, units=40, time=28):
+    """An archive of dates ``step`` apart, W = s + errors(day) + noise; units start on any day."""
+    rng = np.random.default_rng(7)
+    start = rng.integers(0, 14, units)[:, None] + np.arange(time)
+    s, noise = rng.standard_normal((2, units, time))
+    frame = pd.DataFrame(
+        {
+            "who": np.repeat([f"u{i}" for i in range(units)], time),
+            "when": pd.Timestamp("2024-01-01") + start.ravel() * pd.Timedelta(step),
+            "s": s.ravel(),
+        }
+    )
+    day = start.ravel() * (pd.Timedelta(step) / pd.Timedelta("1D"))
+    frame["w"] = frame["s"] + errors(day) + 0.7 * noise.ravel()
+    return pp.History.from_frame(frame, unit="who", time="when", observed=["s"], missing=["w"])
+
+
+@pytest.mark.parametrize(
+    ("step", "errors", "says"),
+    [
+        ("1D", lambda day: 0.5 * np.sin(2 * np.pi * day / 7), "the week"),
+        ("6h", lambda day: 0.5 * np.cos(2 * np.pi * day), "the day"),
+    ],
+)
+def test_diagnose_knows_the_week_and_the_day_of_an_archive_with_dates(step, errors, says):
+    fit, held_out = dated(step, errors).split(seed=0)
+    check = pp.diagnose(pp.linear_lags(1).fit(fit, seed=0), held_out, seed=0).table
+    assert check.loc["time w", "verdict"] == "fail"
+    assert f"a wave over {says}" in check.loc["time w", "text"]
+
+
+def test_steps_of_a_week_have_no_wave_over_the_week():
+    rng = np.random.default_rng(8)
+    _, e, unit = rows(rng, 0.0)
+    date = calendar(rng)
+    found, known = over_time(e, unit, date), over_time(e, unit, date, 1 / 7)
+    assert "6 shapes" in found.text
+    assert known.text == found.text
 
 
 def test_one_row_a_unit_has_no_time():
