@@ -284,7 +284,8 @@ def test_too_few_clusters_state_nothing(clusters):
 def test_the_claim_can_be_quoted():
     rung = average_rung(world(13), Ask(0.95, 0))
     assert (rung.name, rung.verdict, rung.benchmark) == ("average", "stands", "")
-    for word in (f"{rounded_up(rung.size)} sd", str(rung.details.k[-1]), "splines", "waves", "not seen"):
+    size, k = f"{rounded_up(rung.size)} sd", str(rung.details.k[-1])
+    for word in (size, k, "splines", "waves", "not seen"):
         assert word in rung.claim
     assert rung.sizes == pytest.approx(rung.details.in_sds[-1])
 
