@@ -1,4 +1,4 @@
-"""Rung F, reliability: whatever the law forecasts, how far is the average of W from it."""
+"""Rung F, reliability: how far the average of W is from the forecast, bin by bin of forecasts."""
 
 from __future__ import annotations
 
