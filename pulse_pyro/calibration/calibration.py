@@ -263,7 +263,7 @@ class Calibration:
     def _alike(self, rung: Rung, s: Float2) -> Float3:
         """Return E (rows, action, d) of a rung's one bound for each target, at rows s."""
         bound = getattr(rung.details, "largest_bound", None)
-        if not rung.holds or bound is None:
+        if not rung.holds or bound is None or not np.isfinite(bound).all():
             raise SettingError(
                 f"budget: rung {rung.name!r} has no bound to add up here. {rung.claim}"
             )

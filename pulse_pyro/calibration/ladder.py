@@ -165,7 +165,7 @@ def _climb(
     rows = subject.rows
     made = _uniform(subject, features, inputs, band, level, seed)
     steps.update()
-    ask = Ask(level, seed, groups, history.schema)
+    ask = Ask(level, seed, groups, history.schema, len(history.s))
     rungs = [made.rung]
     barred = _barred(rows, seed)
     for name in RUNGS:

@@ -133,7 +133,8 @@ class Rung:
     @property
     def size(self) -> float:
         """The largest of ``sizes``; NaN where the claim may not be stated."""
-        return float(np.max(self.sizes)) if self.holds and len(self.sizes) else float("nan")
+        known = self.sizes[np.isfinite(self.sizes)]  # a target without a judged group has none
+        return float(known.max()) if self.holds and len(known) else float("nan")
 
 
 def no_rung(name: str, verdict: RungVerdict, why: str, remedy: str = "") -> Rung:

@@ -201,7 +201,12 @@ def _calibrated(ready: Ready, law: str, agent_of_law: Agent, scale: Scales) -> l
             for r, each in enumerate(calibrated)
         ]
     )
-    budget = max(each.budget(rounds=rounds, theta_bound=size) for each in calibrated)
+    # where errors context by context bound nothing, the free line does
+    rungs = [None if each.usable else "free" for each in calibrated]
+    budget = max(
+        each.budget(rounds=rounds, theta_bound=size, rung=rung)
+        for each, rung in zip(calibrated, rungs, strict=True)
+    )
     safe = corrected(sigma=sigma, theta_bound=size)
     careful = robust(sigma=sigma, theta_bound=size, budget=budget, dim=dim)
     return [

@@ -296,7 +296,8 @@ def policies() -> Found:  # slower than 10 s while loops are compiled
     errors = pp.calibration.CalibratedErrors(calibration, theta_bound=1.1)
     few = own.take(range(2))
     unsure = pp.linear_lags(19).fit(few, seed=0)
-    budget = calibration.budget(rounds=250, theta_bound=1.1)
+    rung = None if calibration.usable else "average"
+    budget = calibration.budget(rounds=250, theta_bound=1.1, rung=rung)
     robust = pp.policies.robust(sigma=0.2, budget=budget, dim=4, theta_bound=1.1)
     exponential = pp.Features(
         lambda s, w, a: np.column_stack([np.ones(len(w)), a * np.exp(w[:, 0])]), 2, ("1", "e")
@@ -350,7 +351,7 @@ def calibrated(found: pp.Calibration, s: np.ndarray) -> Found:
         "error_at": found.error_at(far),
         "inside_at": found.inside_at(far),
         "reward_error": found.reward_error(far, theta_bound=1.1),
-        "budget": found.budget(rounds=100),
+        "budget": found.budget(rounds=100, rung=None if found.usable else "average"),
     }
     return out
 
