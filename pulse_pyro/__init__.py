@@ -15,6 +15,7 @@ _HOMES = {
     "data.summary": "Lags Window",
     "features": "Features terms",
     "laws.law": "Law",
+    "laws.step": "StepLaw",
     "laws.linear": "linear_lags",
     "laws.gp": "gaussian_process",
     "laws.neural": "neural_density",

@@ -12,6 +12,7 @@ LAWS = {
 }
 _HOMES = {
     "law": "Law",
+    "step": "StepLaw FittedStepLaw",
     "fitted": "PosteriorLaw",
     "linear": "linear_lags",
     "gp": "gaussian_process",

@@ -1,0 +1,520 @@
+"""What is known of a program's state, series by series: forward, Kalman and particle filters.
+
+Row t of a series is met in three steps. The state moves on, p(z_t | z_{t-1}); the columns of S that
+the step samples are weighted on where they are seen; the law of W_t is then asked for; and W_t,
+where it is known (in the archive, or revealed online), is weighted on last. With y the columns that
+are weighted on,
+
+    log p(y_1:T | p) = sum over t of log p(y_t | y_1:t-1, p),
+
+a sum over paths for a discrete state (a_t(k) = sum_j a_{t-1}(j) P_t(j, k) E_t(k)), an integral in
+closed form for a linear Gaussian one (Kalman, column after column, since columns are independent
+given z), and an average over weighted particles otherwise.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
+
+import pyro
+import pyro.distributions as dist
+import pyro.poutine as poutine
+import torch
+from torch.distributions import biject_to
+
+from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError
+from pulse_pyro._pyro.program import Program, moments_of, state_values
+
+LOG_2PI = 1.8378770664093453
+CHUNK = 2**22  # values in flight
+
+
+class Belief(NamedTuple):
+    """What is known of the state of some series at one moment, draw by draw.
+
+    first, second : discrete: log weights (draw, series, state), nothing; gaussian: mean (draw,
+    series, d), covariance (draw, series, d, d); particles: z (draw, series, particle, *event), log
+    weights (draw, series, particle).
+    """
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Rows(NamedTuple):
+    """Rows of some series. past (series, time, memory, s_dim), y (series, time, columns)."""
+
+    past: torch.Tensor
+    y: torch.Tensor
+
+
+class Answer(NamedTuple):
+    """The law of W at rows, draw by draw: a mixture over cells, or one normal law.
+
+    log_weight : (draw, rows, cell). columns : distributions of each W, batch (draw, rows, cell).
+    mean, cov : (draw, rows, w_dim[, w_dim]) of a normal law, else None.
+    """
+
+    log_weight: torch.Tensor | None
+    columns: list[Any]
+    mean: torch.Tensor | None = None
+    cov: torch.Tensor | None = None
+
+
+class Filter(Protocol):
+    """A filter of one program at some draws of its parameters."""
+
+    def start(self, series: int) -> Belief:
+        """Return what is known before the first row."""
+
+    def go(
+        self, belief: Belief, rows: Rows, columns: Sequence[str]
+    ) -> tuple[list[Belief], torch.Tensor]:
+        """Meet rows one after the other; return what is known after each, and log p(y)."""
+
+    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+        """Take in W (series, w_dim) of the row just met, past (series, memory, s_dim)."""
+
+    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+        """Return the law of W at rows (series,), past (series, memory, s_dim)."""
+
+
+def _weigh(fn: Any, y: torch.Tensor) -> torch.Tensor:
+    """Return log p(y), 0 where y, or what it depends on, is not seen."""
+    found = fn.log_prob(y)
+    return torch.where(torch.isnan(found), torch.zeros(()), found)
+
+
+def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[torch.Tensor]:
+    """Cut the axis of series * time rows into times; rows that are all alike are not copied."""
+    if values.shape[axis] == 1:
+        return [values] * time
+    shape = (*values.shape[:axis], series, time, *values.shape[axis:][1:])
+    return list(values.reshape(shape).unbind(axis + 1))
+
+
+# A discrete state: the forward algorithm.
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """A state with finitely many values, summed out.
+
+    p : parameters at ``draws`` draws, see Program.parameters. seen : (series, time, columns) which
+    values are weighted on, where none of them is NaN; by default those that are not.
+    """
+
+    program: Program
+    p: Any
+    draws: int
+    seen: torch.Tensor | None = None
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """The values the state can take."""
+        return state_values(self.program.start(self.p).state)
+
+    def start(self, series: int) -> Belief:
+        """Return log p(z_0), (draw, series, state)."""
+        fn, values = self.program.start(self.p).state, self.values
+        each = [fn.log_prob(value).expand(self.draws, 1, 1) for value in values]
+        log = torch.cat(each, dim=-1).expand(self.draws, series, len(values))
+        return Belief(log, torch.zeros(0))
+
+    def tables(
+        self, past: torch.Tensor, y: torch.Tensor, columns: Sequence[str]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log P (draw, rows, from, to) and log E (draw, rows, state) of flat rows.
+
+        Where nothing depends on the row its axis has length 1.
+        """
+        values, count = self.values, len(self.values)
+        seen = self.program.run(self.p, values[None], past[:, None], value=values[None])
+        to = values.reshape(count, *(1,) * 3, *values.shape[1:])
+        move = seen.state.log_prob(to).movedim(0, -1)  # (..., from, to)
+        move = move.expand(torch.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
+        emit = torch.zeros(self.draws, 1, count)
+        for j, name in enumerate(columns):
+            if self.seen is None:
+                emit = emit + _weigh(seen.columns[name], y[:, j, None])
+            else:
+                counts = self.seen[..., j].reshape(-1, 1)
+                weight = seen.columns[name].log_prob(y[:, j, None])
+                emit = emit + torch.where(counts, weight, torch.zeros(()))
+        return move, emit
+
+    def go(
+        self, belief: Belief, rows: Rows, columns: Sequence[str]
+    ) -> tuple[list[Belief], torch.Tensor]:
+        """See :class:`Filter`."""
+        series, time = rows.y.shape[:2]
+        flat = rows.past.reshape(-1, *rows.past.shape[2:])
+        move, emit = self.tables(flat, rows.y.reshape(series * time, -1), columns)
+        moves, emits = _per_time(move, series, time, 1), _per_time(emit, series, time, 1)
+        log, out, total = belief.first, [], torch.zeros(self.draws, series)
+        for step, weight in zip(moves, emits, strict=True):
+            log = torch.logsumexp(log[..., None] + step, dim=-2) + weight
+            norm = torch.logsumexp(log, dim=-1)
+            total = total + norm
+            log = log - norm[..., None]
+            out.append(Belief(log, belief.second))
+        return out, total
+
+    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+        """See :class:`Filter`."""
+        emit = self.tables(past, w, self.program.w_names)[1]
+        log = belief.first + emit
+        return Belief(log - torch.logsumexp(log, -1, keepdim=True), belief.second)
+
+    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+        """See :class:`Filter`."""
+        values = self.values[None]
+        seen = self.program.run(self.p, values, past[:, None], value=values)
+        return Answer(belief.first, [seen.columns[name] for name in self.program.w_names])
+
+
+# A linear Gaussian state: the Kalman filter.
+
+
+class Affine(NamedTuple):
+    """z' ~ N(A z + b, Q), column j ~ N(c_j'z' + e_j, r_j), at flat rows.
+
+    A (draw, rows, d, d), b (draw, rows, d), Q as A; c (draw, rows, columns, d), e and r (draw,
+    rows, columns); the axis of rows has length 1 where nothing depends on them.
+    """
+
+    move: torch.Tensor
+    shift: torch.Tensor
+    noise: torch.Tensor
+    slope: torch.Tensor
+    level: torch.Tensor
+    variance: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Kalman:
+    """A linear Gaussian state; the step's matrices are read off its means at 0 and unit vectors."""
+
+    program: Program
+    p: Any
+    draws: int
+
+    @property
+    def size(self) -> int:
+        """Coordinates of the state."""
+        return self.program.z_shape[0] if self.program.z_shape else 1
+
+    def start(self, series: int) -> Belief:
+        """Mean and covariance of z_0."""
+        found = moments_of(self.program.start(self.p).state, (self.draws, series, 1))
+        assert found is not None  # the contract check saw that it is normal
+        return Belief(found.loc[..., 0, :], found.cov[..., 0, :, :])
+
+    def affine(self, past: torch.Tensor, columns: Sequence[str]) -> Affine:
+        """Read the step's matrices off at flat rows past (rows, memory, s_dim)."""
+        d = self.size
+        basis = torch.cat([torch.zeros(1, d), torch.eye(d)])[None]
+        z = basis if self.program.z_shape else basis[..., 0]
+        seen = self.program.run(self.p, z, past[:, None], value=z)
+        state = moments_of(seen.state, (self.draws, 1, d + 1))
+        assert state is not None
+        shift = state.loc[..., 0, :]
+        move = (state.loc[..., 1:, :] - shift[..., None, :]).transpose(-1, -2)
+        each = [moments_of(seen.columns[name], (self.draws, 1, d + 1)) for name in columns]
+        if not each:
+            none = torch.zeros(self.draws, 1, 0)
+            return Affine(
+                move, shift, state.cov[..., 0, :, :], torch.zeros(self.draws, 1, 0, d), none, none
+            )
+        locs = torch.broadcast_tensors(*(one.loc[..., 0] for one in each if one is not None))
+        covs = torch.broadcast_tensors(*(one.cov[..., 0, 0, 0] for one in each if one is not None))
+        loc, variance = torch.stack(locs, dim=-2), torch.stack(covs, dim=-1)
+        slope = loc[..., 1:] - loc[..., :1]
+        return Affine(move, shift, state.cov[..., 0, :, :], slope, loc[..., 0], variance)
+
+    def go(
+        self, belief: Belief, rows: Rows, columns: Sequence[str]
+    ) -> tuple[list[Belief], torch.Tensor]:
+        """See :class:`Filter`."""
+        series, time = rows.y.shape[:2]
+        flat = rows.past.reshape(-1, *rows.past.shape[2:])
+        parts = [_per_time(part, series, time, 1) for part in self.affine(flat, columns)]
+        mean, cov = belief
+        out, total = [], torch.zeros(self.draws, series)
+        for t in range(time):
+            at = Affine(*(part[t] for part in parts))
+            mean = (at.move @ mean[..., None])[..., 0] + at.shift
+            cov = at.move @ cov @ at.move.transpose(-1, -2) + at.noise
+            mean, cov, gain = _observe(mean, cov, at, rows.y[:, t])
+            total = total + gain
+            out.append(Belief(mean, cov))
+        return out, total
+
+    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+        """See :class:`Filter`."""
+        at = self.affine(past, self.program.w_names)
+        mean, cov, _ = _observe(belief.first, belief.second, at, w)
+        return Belief(mean, cov)
+
+    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+        """See :class:`Filter`; the marginal laws of W are normal."""
+        at = self.affine(past, self.program.w_names)
+        mean = (at.slope @ belief.first[..., None])[..., 0] + at.level
+        cov = at.slope @ belief.second @ at.slope.transpose(-1, -2)
+        return Answer(None, [], mean, cov + torch.diag_embed(at.variance))
+
+
+def _observe(
+    mean: torch.Tensor, cov: torch.Tensor, at: Affine, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Take in columns y (series, columns) one by one, NaN skipped; return log p(y) with the state.
+
+    Columns are independent given z, so no matrix is inverted.
+    """
+    total = torch.zeros(mean.shape[:-1])
+    for j in range(y.shape[-1]):
+        slope = at.slope[..., j, :]
+        along = (cov @ slope[..., None])[..., 0]
+        spread = (slope * along).sum(-1) + at.variance[..., j]
+        off = y[:, j] - at.level[..., j] - (slope * mean).sum(-1)
+        seen = ~torch.isnan(off)
+        off = torch.where(seen, off, torch.zeros(()))
+        gain = torch.where(seen[..., None], along / spread[..., None], torch.zeros(()))
+        mean = mean + gain * off[..., None]
+        cov = cov - gain[..., :, None] * along[..., None, :]
+        one = -0.5 * (off**2 / spread + torch.log(spread) + LOG_2PI)
+        total = total + torch.where(seen, one, torch.zeros(()))
+    return mean, cov, total
+
+
+# Any other state: a particle filter.
+
+
+@dataclass(frozen=True, eq=False)
+class Particles:
+    """A bootstrap filter: particles move by the step, are weighted by S, and resampled if need be.
+
+    count : particles of each draw. Systematic resampling wherever the effective number falls under
+    half of them. Its error is of the order of 1 / sqrt(count).
+    """
+
+    program: Program
+    p: Any
+    draws: int
+    count: int
+
+    def start(self, series: int) -> Belief:
+        """Particles of z_0, weighted alike."""
+        shape = (self.draws, series, self.count)
+        return Belief(self.program.start(self.p, shape).value, torch.zeros(shape))
+
+    def go(
+        self, belief: Belief, rows: Rows, columns: Sequence[str]
+    ) -> tuple[list[Belief], torch.Tensor]:
+        """See :class:`Filter`; log p(y) is an estimate, unbiased on the natural scale."""
+        z, log = belief
+        shape = tuple(log.shape)
+        out, total = [], torch.zeros(shape[:2])
+        for t in range(rows.y.shape[1]):
+            z, log = resampled(z, log)
+            before = torch.logsumexp(log, -1)
+            seen = self.program.run(self.p, z, rows.past[:, t, None], shape=shape)
+            z = seen.value
+            for j, name in enumerate(columns):
+                log = log + _weigh(seen.columns[name], rows.y[:, t, j, None])
+            self._refuse_zero(log, rows.y[:, t], columns)
+            total = total + torch.logsumexp(log, -1) - before
+            out.append(Belief(z, log))
+        return out, total
+
+    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+        """See :class:`Filter`."""
+        z, log = belief
+        seen = self.program.run(self.p, z, past[:, None], value=z)
+        for j, name in enumerate(self.program.w_names):
+            log = log + _weigh(seen.columns[name], w[:, j, None])
+        self._refuse_zero(log, w, self.program.w_names)
+        return Belief(z, log)
+
+    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+        """See :class:`Filter`."""
+        z, log = belief
+        seen = self.program.run(self.p, z, past[:, None], value=z)
+        weight = torch.log_softmax(log, -1)
+        return Answer(weight, [seen.columns[name] for name in self.program.w_names])
+
+    def _refuse_zero(self, log: torch.Tensor, y: torch.Tensor, columns: Sequence[str]) -> None:
+        lost = torch.isneginf(log.amax(-1))
+        if not lost.any():
+            return
+        series = int(torch.nonzero(lost)[0, 1])
+        seen = {n: float(v) for n, v in zip(columns, y[series], strict=True) if v == v}
+        raise ConvergenceError(
+            f"{self.program.label}: all {self.count} particles have weight zero: the program holds "
+            f"{seen} to be impossible whatever the state; widen the noise of these columns (a "
+            "Student-t, a larger scale, a support that holds the value), or that of the state."
+        )
+
+
+def effective(log: torch.Tensor) -> torch.Tensor:
+    """Return the effective number of particles, 1 / sum of squared weights, of log (..., n)."""
+    weight = torch.softmax(log, -1)
+    return 1.0 / (weight**2).sum(-1)
+
+
+def resampled(z: torch.Tensor, log: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Resample systematically where fewer than half of the particles count; see Particles."""
+    count = log.shape[-1]
+    poor = effective(log) < 0.5 * count
+    if not poor.any():
+        return z, log
+    index = systematic(log, count)
+    index = torch.where(poor[..., None], index, torch.arange(count))
+    wide = index.reshape(*index.shape, *(1,) * (z.dim() - log.dim())).expand_as(z)
+    return torch.gather(z, log.dim() - 1, wide), torch.where(poor[..., None], 0.0, log)
+
+
+def systematic(log: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the numbers of ``count`` particles, (..., count), drawn with weights log (..., n).
+
+    One uniform number a set: the points (u + i) / count on the cumulated weights.
+    """
+    edges = torch.cumsum(torch.softmax(log, -1), -1).contiguous()
+    points = (torch.rand(*log.shape[:-1], 1) + torch.arange(count)) / count
+    return torch.searchsorted(edges, points.contiguous()).clamp(max=log.shape[-1] - 1)
+
+
+def make_filter(program: Program, p: Any, draws: int, state: str, particles: int) -> Filter:
+    """Return the filter that suits the state: "discrete", "gaussian" or "particles"."""
+    if state == "discrete":
+        return Forward(program, p, draws)
+    return (
+        Kalman(program, p, draws)
+        if state == "gaussian"
+        else Particles(program, p, draws, particles)
+    )
+
+
+# The archive as one term of a model that every engine can fit.
+
+
+class Blocked(NamedTuple):
+    """Rows of a block of units ready for gradients: nothing is NaN, ``seen`` says what counts."""
+
+    rows: Rows
+    seen: torch.Tensor
+
+
+def ready(program: Program, p: Any, rows: Rows, units: Sequence[str]) -> Blocked:
+    """Fill what is not seen with harmless values, and say which values are weighted on.
+
+    A gradient through a NaN is NaN, even where the value is masked. A column whose law is NaN at a
+    row, because an S it depends on is not seen, is not weighted on there; a state that would be
+    NaN is refused. p : one draw of the parameters.
+    """
+    past, y = rows
+    series, time = y.shape[:2]
+    columns = (*program.sampled, *program.w_names)
+    flat = past.reshape(-1, 1, *past.shape[2:])
+    z = program.start(p, (1, series * time, 1)).value
+    seen_now = program.run(p, z, flat, shape=(1, series * time, 1))
+    lost = torch.isnan(seen_now.value.double()).reshape(series, time, -1).any(-1)
+    if lost.any():
+        unit, row = (int(v) for v in torch.nonzero(lost)[0])
+        raise DataError(
+            f"{program.label}: the state is lost at step {row} of unit {units[unit]!r}: the next z "
+            "depends on an S that is not seen there (a gap, or the rows before the first). Let the "
+            "step sample that column, or put in what it should be, torch.nan_to_num(s_past)."
+        )
+    some = {}
+    for j in range(len(columns)):
+        known = y[..., j][~torch.isnan(y[..., j])]
+        some[j] = known[0] if len(known) else torch.zeros(())
+    answered = torch.ones_like(y, dtype=torch.bool)
+    filled = torch.stack(
+        [torch.where(torch.isnan(y[..., j]), v, y[..., j]) for j, v in some.items()], -1
+    )
+    for j, name in enumerate(columns):
+        law = seen_now.columns[name].log_prob(filled[..., j].reshape(-1, 1))
+        answered[..., j] = ~torch.isnan(law).expand(1, series * time, 1).reshape(series, time)
+    short = (~answered).any(-1)[..., None, None] & torch.isnan(past)
+    hidden = torch.zeros_like(past, dtype=torch.bool)
+    hidden[..., -1, program.sampled_at] = True
+    safe = torch.where(short | hidden, torch.zeros(()), past)
+    return Blocked(Rows(safe, filled), answered & ~torch.isnan(y))
+
+
+def marginal(program: Program, p: Any, state: str, blocks: Sequence[Blocked]) -> torch.Tensor:
+    """Return log p(archive | p), the states summed or integrated out exactly."""
+    columns = (*program.sampled, *program.w_names)
+    total = torch.zeros(())
+    for block in blocks:
+        series = len(block.seen)
+        if state == "discrete":
+            forward = Forward(program, p, 1, block.seen)
+            total = total + forward.go(forward.start(series), block.rows, columns)[1].sum()
+        else:
+            kalman = Kalman(program, p, 1)
+            y = torch.where(block.seen, block.rows.y, torch.full((), float("nan")))
+            rows = Rows(block.rows.past, y)
+            total = total + kalman.go(kalman.start(series), rows, columns)[1].sum()
+    return total
+
+
+def joint(
+    program: Program, p: Any, block: Blocked, path: Callable[[tuple[int, ...], Any], Any]
+) -> torch.Tensor:
+    """Return log p(archive, states | p) of a block at states that ``path`` gives.
+
+    path(shape, support) : unconstrained numbers (1, series, time + 1, ...) of the states, the one
+    before the first row included; they are mapped to the support, the Jacobian counted.
+    """
+    series, time = block.seen.shape[:2]
+    start = program.start(p).state
+    u = path((1, series, time + 1, *program.z_shape), start.support)
+    to = biject_to(start.support)
+    z = to(u)
+    jacobian = to.log_abs_det_jacobian(u, z).sum()
+    flat = (1, series * time, 1, *program.z_shape)
+    before, after = z[:, :, :-1].reshape(flat), z[:, :, 1:].reshape(flat)
+    past = block.rows.past.reshape(-1, 1, *block.rows.past.shape[2:])
+    seen = program.run(p, before, past, value=after)
+    log = start.log_prob(z[:, :, :1]).expand(1, series, 1).sum() + jacobian
+    log = log + seen.state.log_prob(after).expand(1, series * time, 1).sum()
+    y, counts = (v.reshape(series * time, -1) for v in (block.rows.y, block.seen))
+    for j, name in enumerate((*program.sampled, *program.w_names)):
+        weight = seen.columns[name].log_prob(y[:, j, None])
+        log = log + torch.where(counts[:, j, None], weight, torch.zeros(())).sum()
+    return log
+
+
+def archive_model(
+    program: Program, names: Sequence[str], state: str, blocks: Sequence[Blocked]
+) -> Callable[[], None]:
+    """Return a Pyro model of the global sites alone, for every engine.
+
+    names : the global sites. The states are summed or integrated out; where neither is possible
+    they are sites "path0", "path1", ... of their own, one for each block of units.
+    """
+
+    def model() -> None:
+        nodes = poutine.trace(program.prior).get_trace().nodes
+        p = program.parameters({name: nodes[name]["value"][None] for name in names})
+        if state != "particles":
+            pyro.factor("archive", marginal(program, p, state, blocks))
+            return
+        for b, block in enumerate(blocks):
+            pyro.factor(f"archive{b}", joint(program, p, block, partial(_path, b)))
+
+    return model
+
+
+def _path(b: int, shape: tuple[int, ...], support: Any) -> Any:
+    if support.is_discrete:
+        raise ModelError(
+            "a discrete state without a finite list of values can be filtered but not fitted; "
+            "bound it (a Categorical), or make it continuous."
+        )
+    flat = dist.Normal(torch.zeros(shape), 1.0).to_event(len(shape)).mask(False)
+    return pyro.sample(f"path{b}", flat)
