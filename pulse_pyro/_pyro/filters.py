@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pyro.poutine as poutine
@@ -83,7 +84,7 @@ class Filter(Protocol):
 def _weigh(fn: Any, y: torch.Tensor) -> torch.Tensor:
     """Return log p(y), 0 where y, or what it depends on, is not seen."""
     found = fn.log_prob(y)
-    return torch.where(torch.isnan(found), torch.zeros(()), found)
+    return torch.where(torch.isnan(found), 0.0, found)
 
 
 def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[torch.Tensor]:
@@ -133,7 +134,7 @@ class Forward:
         seen = self.program.run(self.p, values[None], past[:, None], value=values[None])
         to = values.reshape(count, *(1,) * 3, *values.shape[1:])
         move = seen.state.log_prob(to).movedim(0, -1)  # (..., from, to)
-        move = move.expand(torch.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
+        move = move.expand(np.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
         emit = torch.zeros(self.draws, 1, count)
         for j, name in enumerate(columns):
             if self.seen is None:
@@ -141,7 +142,7 @@ class Forward:
             else:
                 counts = self.seen[..., j].reshape(-1, 1)
                 weight = seen.columns[name].log_prob(y[:, j, None])
-                emit = emit + torch.where(counts, weight, torch.zeros(()))
+                emit = emit + torch.where(counts, weight, 0.0)
         return move, emit
 
     def go(
@@ -239,22 +240,33 @@ class Kalman:
         """See :class:`Filter`."""
         series, time = rows.y.shape[:2]
         flat = rows.past.reshape(-1, *rows.past.shape[2:])
-        parts = [_per_time(part, series, time, 1) for part in self.affine(flat, columns)]
+        at = self.affine(flat, columns)
+        left, seen = _left(rows.y.reshape(series * time, -1), at)
+        parts = [at.move, at.shift, at.noise, at.slope, at.variance, left, seen]
         mean, cov = belief
-        out, total = [], torch.zeros(self.draws, series)
-        for t in range(time):
-            at = Affine(*(part[t] for part in parts))
-            mean = (at.move @ mean[..., None])[..., 0] + at.shift
-            cov = at.move @ cov @ at.move.transpose(-1, -2) + at.noise
-            mean, cov, gain = _observe(mean, cov, at, rows.y[:, t])
-            total = total + gain
+        out, offs, spreads = [], [], []
+        for row in zip(*(_per_time(part, series, time, 1) for part in parts), strict=True):
+            move, shift, noise, *told = row
+            mean = (move @ mean[..., None])[..., 0] + shift
+            cov = move @ cov @ move.mT + noise
+            mean, cov, off, spread = _observe(mean, cov, *told)
+            offs += off
+            spreads += spread
             out.append(Belief(mean, cov))
-        return out, total
+        if not offs:
+            return out, torch.zeros(self.draws, series)
+        wide = seen.expand(self.draws, series * time, -1)
+        return out, _log_normal(
+            torch.stack(offs, -1),
+            torch.stack(spreads, -1),
+            wide.reshape(self.draws, series, -1),  # rows of a series, columns of each
+        )
 
     def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
         """See :class:`Filter`."""
         at = self.affine(past, self.program.w_names)
-        mean, cov, _ = _observe(belief.first, belief.second, at, w)
+        left, seen = _left(w, at)
+        mean, cov, _, _ = _observe(*belief, at.slope, at.variance, left, seen)
         return Belief(mean, cov)
 
     def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
@@ -265,27 +277,43 @@ class Kalman:
         return Answer(None, [], mean, cov + torch.diag_embed(at.variance))
 
 
-def _observe(
-    mean: torch.Tensor, cov: torch.Tensor, at: Affine, y: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Take in columns y (series, columns) one by one, NaN skipped; return log p(y) with the state.
+def _left(y: torch.Tensor, at: Affine) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return y (rows, columns) minus its level, 0 where that is not known, and 1 where it is."""
+    left = y - at.level
+    lost = torch.isnan(left)
+    return torch.where(lost, 0.0, left), (~lost).to(left.dtype)
 
-    Columns are independent given z, so no matrix is inverted.
+
+def _observe(
+    mean: torch.Tensor,
+    cov: torch.Tensor,
+    slope: torch.Tensor,
+    variance: torch.Tensor,
+    left: torch.Tensor,
+    seen: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+    """Take in columns one by one; return the state, what was off, and the variance of that.
+
+    left, seen : (draw, series, columns) of one row, see :func:`_left`. Columns are independent
+    given z, so no matrix is inverted.
     """
-    total = torch.zeros(mean.shape[:-1])
-    for j in range(y.shape[-1]):
-        slope = at.slope[..., j, :]
-        along = (cov @ slope[..., None])[..., 0]
-        spread = (slope * along).sum(-1) + at.variance[..., j]
-        off = y[:, j] - at.level[..., j] - (slope * mean).sum(-1)
-        seen = ~torch.isnan(off)
-        off = torch.where(seen, off, torch.zeros(()))
-        gain = torch.where(seen[..., None], along / spread[..., None], torch.zeros(()))
+    offs, spreads = [], []
+    for j in range(left.shape[-1]):
+        along = (cov @ slope[..., j, :, None])[..., 0]
+        spread = (slope[..., j, :] * along).sum(-1) + variance[..., j]
+        off = left[..., j] - (slope[..., j, :] * mean).sum(-1)
+        gain = along * (seen[..., j] / spread)[..., None]
         mean = mean + gain * off[..., None]
         cov = cov - gain[..., :, None] * along[..., None, :]
-        one = -0.5 * (off**2 / spread + torch.log(spread) + LOG_2PI)
-        total = total + torch.where(seen, one, torch.zeros(()))
-    return mean, cov, total
+        offs.append(off)
+        spreads.append(spread)
+    return mean, cov, offs, spreads
+
+
+def _log_normal(off: torch.Tensor, spread: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return the sum over the last axis of log N(off; 0, spread) where it is seen."""
+    each = off**2 / spread + torch.log(spread) + LOG_2PI
+    return -0.5 * (seen * each).sum(-1)
 
 
 # Any other state: a particle filter.
@@ -485,7 +513,7 @@ def joint(
     y, counts = (v.reshape(series * time, -1) for v in (block.rows.y, block.seen))
     for j, name in enumerate((*program.sampled, *program.w_names)):
         weight = seen.columns[name].log_prob(y[:, j, None])
-        log = log + torch.where(counts[:, j, None], weight, torch.zeros(())).sum()
+        log = log + torch.where(counts[:, j, None], weight, 0.0).sum()
     return log
 
 

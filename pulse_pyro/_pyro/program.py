@@ -70,17 +70,23 @@ class _Reader(Messenger):  # type: ignore[misc]
         self.found.append(name)
         if name == "z":
             self.state = fn
+            if self.state_only:  # and no random number is used up
+                raise _Enough
             if self.value is None:
                 if self.shape is not None and tuple(fn.batch_shape) != self.shape:
                     fn = fn.expand(torch.Size(self.shape))
                 self.value = fn.sample()
-            if self.state_only:
-                raise _Enough
             msg["value"] = self.value
         else:
             self.columns[name] = fn
             msg["value"] = torch.full(fn.batch_shape + fn.event_shape, float("nan"))
         msg["done"] = msg["stop"] = True
+
+    def _pyro_param(self, msg: Any) -> None:
+        raise ModelError(
+            f"{msg['name']!r} is a pyro.param in first or step, but only sample sites of prior() "
+            "leave a fit; give it a prior there."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,29 +380,37 @@ def _columns_alone(program: Program, p: Any, past: torch.Tensor) -> None:
     """Refuse columns that depend on the state before, on each other, or on an S that is sampled."""
     shape = (1, len(past), PROBES)
     one, two = (program.start(p, shape).value for _ in range(2))
-    with pyro.validation_enabled(False):
+    with pyro.validation_enabled(False):  # what is NaN is said better here
         seen = program.run(p, one, past, shape=shape)
         again = program.run(p, two, past, value=seen.value)
-    _finite(program, seen, past)
-    for name, fn in seen.columns.items():
-        value = fn.sample()
-        first, second = fn.log_prob(value), again.columns[name].log_prob(value)
-        if torch.isnan(first).any():
-            raise ModelError(
-                f"{program.label}: the law of column {name!r} is NaN although all of s_past is "
-                "seen; it may depend on the next z and on s_past, but neither on another sampled "
-                f"column nor on the newest {list(program.sampled)}, which step samples itself: put "
-                "what columns share into z."
-            )
-        if not torch.allclose(first, second.expand_as(first), rtol=1e-8):
-            raise ModelError(
-                f"{program.label}: the law of column {name!r} changes with the state before the "
-                "step; let it depend on the z that step samples (z = pyro.sample('z', ...)), and "
-                "make the earlier one a coordinate of z if both are needed."
-            )
+        _finite(program, seen)
+        for name, fn in seen.columns.items():
+            try:
+                value = fn.sample()
+                first, second = fn.log_prob(value), again.columns[name].log_prob(value)
+            except (RuntimeError, ValueError):  # torch draws no Bernoulli of chance NaN
+                first = second = torch.full((1,), float("nan"))
+            _column_alone(program, name, first, second)
 
 
-def _finite(program: Program, seen: Seen, past: torch.Tensor) -> None:
+def _column_alone(program: Program, name: str, first: torch.Tensor, second: torch.Tensor) -> None:
+    """Judge a column by its log density after one state before the step, and after another."""
+    if torch.isnan(first).any():
+        raise ModelError(
+            f"{program.label}: the law of column {name!r} is NaN although all of s_past is "
+            "seen; it may depend on the next z and on s_past, but neither on another sampled "
+            f"column nor on the newest {list(program.sampled)}, which step samples itself: put "
+            "what columns share into z."
+        )
+    if not torch.allclose(first, second.expand_as(first), rtol=1e-8):
+        raise ModelError(
+            f"{program.label}: the law of column {name!r} changes with the state before the "
+            "step; let it depend on the z that step samples (z = pyro.sample('z', ...)), and "
+            "make the earlier one a coordinate of z if both are needed."
+        )
+
+
+def _finite(program: Program, seen: Seen) -> None:
     if torch.isfinite(seen.value.double()).all():
         return
     raise ModelError(
@@ -507,7 +521,7 @@ class Moments(NamedTuple):
 
 def moments_of(fn: Any, batch: tuple[int, ...]) -> Moments | None:
     """Return a normal distribution's moments, at least of a batch shape; None of any other."""
-    shape = torch.broadcast_shapes(fn.batch_shape, batch)
+    shape = np.broadcast_shapes(tuple(fn.batch_shape), batch)
     base = fn
     while hasattr(base, "base_dist") and type(base).__name__ in (
         "Independent",

@@ -23,7 +23,7 @@ from pulse_pyro._core.errors import (
 )
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro._core.progress import bar
-from pulse_pyro._core.seeds import stream
+from pulse_pyro._core.seeds import stream, torch_seed
 from pulse_pyro._pyro.inference import Inference, Laplace, Nuts, Svi, choose_engine
 from pulse_pyro.base import Expectation, FeatureMap, Schema, Site
 from pulse_pyro.data.history import History, Source, series_of
@@ -47,15 +47,29 @@ COUNTS = 20_000  # largest count whose distribution function is summed up
 
 
 @contextmanager
-def _quiet(seed: int, *names: str | int) -> Iterator[None]:
-    """Run a program: seeded, without gradients, and without validating what was checked."""
-    import pyro
+def _quiet(seed: int | None = None, *names: str | int) -> Iterator[None]:
+    """Run a checked program: float64, no gradients, no validation, and its own random numbers.
+
+    Nothing is left behind. It is entered at every step online, so it does without what only a fit
+    needs; torch.manual_seed alone takes longer than a step.
+    """
     import torch
+    from pyro.distributions import enable_validation, is_validation_enabled
 
-    from pulse_pyro._pyro.sandbox import sandbox
-
-    with sandbox(seed, *names), torch.no_grad(), pyro.validation_enabled(False):
-        yield
+    dtype, validated = torch.get_default_dtype(), is_validation_enabled()
+    before = None if seed is None else torch.default_generator.get_state()
+    try:
+        torch.set_default_dtype(torch.float64)
+        enable_validation(False)
+        if seed is not None:
+            torch.default_generator.manual_seed(torch_seed(seed, *names))
+        with torch.no_grad():
+            yield
+    finally:
+        if before is not None:
+            torch.default_generator.set_state(before)
+        enable_validation(validated)
+        torch.set_default_dtype(dtype)
 
 
 @dataclass(frozen=True)
@@ -386,11 +400,11 @@ class StepConditional:
 
         block = max(CHUNK // (self.law.mixed.size * self._cells), 1)
         parts = []
-        with _quiet(0, "ask"):
+        with _quiet():
             for start in range(0, max(len(self.s), 1), block):
                 at = slice(start, start + block)
                 belief, past = self._rows(at)
-                given = () if w is None else (torch.as_tensor(w[at]),)
+                given = () if w is None else (torch.tensor(w[at]),)
                 answer = self.law.filter.answer(belief, past)
                 parts.append(ask(answer, *given).numpy())
         return np.concatenate(parts, axis=1)
@@ -427,10 +441,8 @@ def _means(answer: Answer) -> Any:
 
 def _alike(values: Iterable[Any]) -> list[Any]:
     """Return tensors broadcast to one shape."""
-    import torch
-
     every = list(values)
-    shape = torch.broadcast_shapes(*(value.shape for value in every))  # type: ignore[no-untyped-call]
+    shape = np.broadcast_shapes(*(tuple(value.shape) for value in every))
     return [value.expand(shape) for value in every]
 
 
@@ -586,7 +598,7 @@ class FittedStepLaw:
     @cached_property
     def filter(self) -> Filter:
         """The filter at these draws."""
-        with _quiet(0, "filter"):
+        with _quiet():
             return self.filter_at(np.arange(len(self.mixed)))
 
     def filter_at(self, index: Int) -> Filter:
@@ -608,6 +620,10 @@ class FittedStepLaw:
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
+
+    def randomness(self, *names: str | int) -> tuple[Any, ...]:
+        """Return what seeds a filter's random numbers; nothing where it needs none."""
+        return (self.record.seed, *names) if self.card.state == "particles" else ()
 
     def pick(self, size: int, rng: np.random.Generator) -> Int:
         """Choose among the draws ``mixed``: each equally often, in random order."""
@@ -799,9 +815,9 @@ class StepFollower:
         self._rows, self._shown, self._belief = rows, shown, shown
         self._count += 1
         if w is not None:
-            given = torch.as_tensor(np.asarray(w, np.float64))[None]
+            given = torch.tensor(np.asarray(w, np.float64))[None]
             past = torch.as_tensor(self._window(rows))[None]
-            with _quiet(self._law.record.seed, "reveal", self._count):
+            with _quiet():
                 self._belief = self._law.filter.reveal(shown, past, given)
         return self.conditional
 
@@ -814,7 +830,7 @@ class StepFollower:
         law = self._law
         past = torch.as_tensor(self._window(rows))[None, None]
         y = torch.as_tensor(s[law.program.sampled_at])[None, None]
-        with _quiet(law.record.seed, "follow", self._count):
+        with _quiet(*law.randomness("follow", self._count)):
             return law.filter.go(self._belief, Rows(past, y), law.program.sampled)[0][0]
 
     def _window(self, rows: Float2) -> Float2:
