@@ -31,7 +31,7 @@ LOG_2PI = 1.8378770664093453
 CHUNK = 2**22  # values in flight
 
 
-class Belief(NamedTuple):
+class StateBelief(NamedTuple):
     """What is known of the state of some series at one moment, draw by draw.
 
     first, second : discrete: log weights (draw, series, state), nothing; gaussian: mean (draw,
@@ -43,7 +43,7 @@ class Belief(NamedTuple):
     second: torch.Tensor
 
 
-class Rows(NamedTuple):
+class StepRows(NamedTuple):
     """Rows of some series. past (series, time, memory, s_dim), y (series, time, columns)."""
 
     past: torch.Tensor
@@ -66,18 +66,18 @@ class Answer(NamedTuple):
 class Filter(Protocol):
     """A filter of one program at some draws of its parameters."""
 
-    def start(self, series: int) -> Belief:
+    def start(self, series: int) -> StateBelief:
         """Return what is known before the first row."""
 
     def go(
-        self, belief: Belief, rows: Rows, columns: Sequence[str]
-    ) -> tuple[list[Belief], torch.Tensor]:
+        self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
+    ) -> tuple[list[StateBelief], torch.Tensor]:
         """Meet rows one after the other; return what is known after each, and log p(y)."""
 
-    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+    def reveal(self, belief: StateBelief, past: torch.Tensor, w: torch.Tensor) -> StateBelief:
         """Take in W (series, w_dim) of the row just met, past (series, memory, s_dim)."""
 
-    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+    def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """Return the law of W at rows (series,), past (series, memory, s_dim)."""
 
 
@@ -116,12 +116,12 @@ class Forward:
         """The values the state can take."""
         return state_values(self.program.start(self.p).state)
 
-    def start(self, series: int) -> Belief:
+    def start(self, series: int) -> StateBelief:
         """Return log p(z_0), (draw, series, state)."""
         fn, values = self.program.start(self.p).state, self.values
         each = [fn.log_prob(value).expand(self.draws, 1, 1) for value in values]
         log = torch.cat(each, dim=-1).expand(self.draws, series, len(values))
-        return Belief(log, torch.zeros(0))
+        return StateBelief(log, torch.zeros(0))
 
     def tables(
         self, past: torch.Tensor, y: torch.Tensor, columns: Sequence[str]
@@ -146,8 +146,8 @@ class Forward:
         return move, emit
 
     def go(
-        self, belief: Belief, rows: Rows, columns: Sequence[str]
-    ) -> tuple[list[Belief], torch.Tensor]:
+        self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
+    ) -> tuple[list[StateBelief], torch.Tensor]:
         """See :class:`Filter`."""
         series, time = rows.y.shape[:2]
         flat = rows.past.reshape(-1, *rows.past.shape[2:])
@@ -159,16 +159,16 @@ class Forward:
             norm = torch.logsumexp(log, dim=-1)
             total = total + norm
             log = log - norm[..., None]
-            out.append(Belief(log, belief.second))
+            out.append(StateBelief(log, belief.second))
         return out, total
 
-    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+    def reveal(self, belief: StateBelief, past: torch.Tensor, w: torch.Tensor) -> StateBelief:
         """See :class:`Filter`."""
         emit = self.tables(past, w, self.program.w_names)[1]
         log = belief.first + emit
-        return Belief(log - torch.logsumexp(log, -1, keepdim=True), belief.second)
+        return StateBelief(log - torch.logsumexp(log, -1, keepdim=True), belief.second)
 
-    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+    def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`."""
         values = self.values[None]
         seen = self.program.run(self.p, values, past[:, None], value=values)
@@ -206,11 +206,11 @@ class Kalman:
         """Coordinates of the state."""
         return self.program.z_shape[0] if self.program.z_shape else 1
 
-    def start(self, series: int) -> Belief:
+    def start(self, series: int) -> StateBelief:
         """Mean and covariance of z_0."""
         found = moments_of(self.program.start(self.p).state, (self.draws, series, 1))
         assert found is not None  # the contract check saw that it is normal
-        return Belief(found.loc[..., 0, :], found.cov[..., 0, :, :])
+        return StateBelief(found.loc[..., 0, :], found.cov[..., 0, :, :])
 
     def affine(self, past: torch.Tensor, columns: Sequence[str]) -> Affine:
         """Read the step's matrices off at flat rows past (rows, memory, s_dim)."""
@@ -235,8 +235,8 @@ class Kalman:
         return Affine(move, shift, state.cov[..., 0, :, :], slope, loc[..., 0], variance)
 
     def go(
-        self, belief: Belief, rows: Rows, columns: Sequence[str]
-    ) -> tuple[list[Belief], torch.Tensor]:
+        self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
+    ) -> tuple[list[StateBelief], torch.Tensor]:
         """See :class:`Filter`."""
         series, time = rows.y.shape[:2]
         flat = rows.past.reshape(-1, *rows.past.shape[2:])
@@ -252,7 +252,7 @@ class Kalman:
             mean, cov, off, spread = _observe(mean, cov, *told)
             offs += off
             spreads += spread
-            out.append(Belief(mean, cov))
+            out.append(StateBelief(mean, cov))
         if not offs:
             return out, torch.zeros(self.draws, series)
         wide = seen.expand(self.draws, series * time, -1)
@@ -262,14 +262,14 @@ class Kalman:
             wide.reshape(self.draws, series, -1),  # rows of a series, columns of each
         )
 
-    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+    def reveal(self, belief: StateBelief, past: torch.Tensor, w: torch.Tensor) -> StateBelief:
         """See :class:`Filter`."""
         at = self.affine(past, self.program.w_names)
         left, seen = _left(w, at)
         mean, cov, _, _ = _observe(*belief, at.slope, at.variance, left, seen)
-        return Belief(mean, cov)
+        return StateBelief(mean, cov)
 
-    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+    def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`; the marginal laws of W are normal."""
         at = self.affine(past, self.program.w_names)
         mean = (at.slope @ belief.first[..., None])[..., 0] + at.level
@@ -332,14 +332,14 @@ class Particles:
     draws: int
     count: int
 
-    def start(self, series: int) -> Belief:
+    def start(self, series: int) -> StateBelief:
         """Particles of z_0, weighted alike."""
         shape = (self.draws, series, self.count)
-        return Belief(self.program.start(self.p, shape).value, torch.zeros(shape))
+        return StateBelief(self.program.start(self.p, shape).value, torch.zeros(shape))
 
     def go(
-        self, belief: Belief, rows: Rows, columns: Sequence[str]
-    ) -> tuple[list[Belief], torch.Tensor]:
+        self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
+    ) -> tuple[list[StateBelief], torch.Tensor]:
         """See :class:`Filter`; log p(y) is an estimate, unbiased on the natural scale."""
         z, log = belief
         shape = tuple(log.shape)
@@ -353,19 +353,19 @@ class Particles:
                 log = log + _weigh(seen.columns[name], rows.y[:, t, j, None])
             self._refuse_zero(log, rows.y[:, t], columns)
             total = total + torch.logsumexp(log, -1) - before
-            out.append(Belief(z, log))
+            out.append(StateBelief(z, log))
         return out, total
 
-    def reveal(self, belief: Belief, past: torch.Tensor, w: torch.Tensor) -> Belief:
+    def reveal(self, belief: StateBelief, past: torch.Tensor, w: torch.Tensor) -> StateBelief:
         """See :class:`Filter`."""
         z, log = belief
         seen = self.program.run(self.p, z, past[:, None], value=z)
         for j, name in enumerate(self.program.w_names):
             log = log + _weigh(seen.columns[name], w[:, j, None])
         self._refuse_zero(log, w, self.program.w_names)
-        return Belief(z, log)
+        return StateBelief(z, log)
 
-    def answer(self, belief: Belief, past: torch.Tensor) -> Answer:
+    def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`."""
         z, log = belief
         seen = self.program.run(self.p, z, past[:, None], value=z)
@@ -430,11 +430,11 @@ def make_filter(program: Program, p: Any, draws: int, state: str, particles: int
 class Blocked(NamedTuple):
     """Rows of a block of units ready for gradients: nothing is NaN, ``seen`` says what counts."""
 
-    rows: Rows
+    rows: StepRows
     seen: torch.Tensor
 
 
-def ready(program: Program, p: Any, rows: Rows, units: Sequence[str]) -> Blocked:
+def ready(program: Program, p: Any, rows: StepRows, units: Sequence[str]) -> Blocked:
     """Fill what is not seen with harmless values, and say which values are weighted on.
 
     A gradient through a NaN is NaN, even where the value is masked. A column whose law is NaN at a
@@ -470,7 +470,7 @@ def ready(program: Program, p: Any, rows: Rows, units: Sequence[str]) -> Blocked
     hidden = torch.zeros_like(past, dtype=torch.bool)
     hidden[..., -1, program.sampled_at] = True
     safe = torch.where(short | hidden, torch.zeros(()), past)
-    return Blocked(Rows(safe, filled), answered & ~torch.isnan(y))
+    return Blocked(StepRows(safe, filled), answered & ~torch.isnan(y))
 
 
 def marginal(program: Program, p: Any, state: str, blocks: Sequence[Blocked]) -> torch.Tensor:
@@ -485,7 +485,7 @@ def marginal(program: Program, p: Any, state: str, blocks: Sequence[Blocked]) ->
         else:
             kalman = Kalman(program, p, 1)
             y = torch.where(block.seen, block.rows.y, torch.full((), float("nan")))
-            rows = Rows(block.rows.past, y)
+            rows = StepRows(block.rows.past, y)
             total = total + kalman.go(kalman.start(series), rows, columns)[1].sum()
     return total
 

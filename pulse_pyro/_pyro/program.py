@@ -5,7 +5,7 @@ global site of event shape E is handed to the program as (draw, 1, 1, *E), the s
 series, particle, *its event), and s_past as (series, 1, memory, s_dim), so that they broadcast.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -195,6 +195,12 @@ class StepCard(ModelCard):
             f"  unseen S: not weighted on where the step samples it "
             f"({', '.join(self.sampled) or 'no column'})"
         )
+
+
+def prior_draws(program: Program, names: Sequence[str], count: int) -> dict[str, torch.Tensor]:
+    """Draw the global sites from the prior, (count, *site shape) each."""
+    traces = [poutine.trace(program.prior).get_trace() for _ in range(count)]
+    return {name: torch.stack([t.nodes[name]["value"] for t in traces]) for name in names}
 
 
 # The contract, checked by running the program.
@@ -512,14 +518,14 @@ def state_values(fn: Any) -> torch.Tensor:
     return found.reshape(len(found), *fn.event_shape)
 
 
-class Moments(NamedTuple):
+class NormalMoments(NamedTuple):
     """loc (..., d) and cov (..., d, d) of a normal distribution; a scalar counts as d = 1."""
 
     loc: torch.Tensor
     cov: torch.Tensor
 
 
-def moments_of(fn: Any, batch: tuple[int, ...]) -> Moments | None:
+def moments_of(fn: Any, batch: tuple[int, ...]) -> NormalMoments | None:
     """Return a normal distribution's moments, at least of a batch shape; None of any other."""
     shape = np.broadcast_shapes(tuple(fn.batch_shape), batch)
     base = fn
@@ -533,11 +539,13 @@ def moments_of(fn: Any, batch: tuple[int, ...]) -> Moments | None:
         width = tuple(fn.event_shape)
         loc, sd = (v.expand((*shape, *width)) for v in (base.loc, base.scale))
         if not width:
-            return Moments(loc[..., None], (sd**2)[..., None, None])
-        return Moments(loc, torch.diag_embed(sd**2))
+            return NormalMoments(loc[..., None], (sd**2)[..., None, None])
+        return NormalMoments(loc, torch.diag_embed(sd**2))
     if kind == "MultivariateNormal":
         d = fn.event_shape[0]
-        return Moments(base.loc.expand((*shape, d)), base.covariance_matrix.expand((*shape, d, d)))
+        return NormalMoments(
+            base.loc.expand((*shape, d)), base.covariance_matrix.expand((*shape, d, d))
+        )
     return None
 
 

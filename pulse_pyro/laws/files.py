@@ -20,6 +20,7 @@ from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Identity
 from pulse_pyro.laws import LAWS
 from pulse_pyro.laws.law import Law
+from pulse_pyro.laws.step import StepLaw
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,14 +29,17 @@ if TYPE_CHECKING:
 
 
 NAMES = ("model", "SUMMARY", "DIMS", "UNSEEN", "guide")
+PROGRAM = ("prior", "first", "step")
 
 
-def law_from_file(path: str | Path) -> Law:
+def law_from_file(path: str | Path) -> Law | StepLaw:
     """Return the law a Python file describes; the file is run, so name only files you trust.
 
     The file defines ``model(x, w=None)`` and, if it likes, ``SUMMARY`` (Identity() otherwise),
     ``DIMS`` (names of site axes), ``guide`` (for Svi) and ``UNSEEN`` ("refused" or "conditioned
-    on"), as in :class:`Law`. The law is named after the file.
+    on"), as in :class:`Law`. The law is named after the file. A law with a state defines
+    ``prior()``, ``first(p)`` and ``step(p, z, s_past)`` instead, and ``MEMORY`` if it looks at more
+    rows of S than the newest, as in :class:`StepLaw`.
     """
     file = Path(path)
     if not file.is_file():
@@ -44,6 +48,8 @@ def law_from_file(path: str | Path) -> Law:
     if file.suffix != ".py":
         raise ModelError(f"law_from_file: {file} is not a Python file (.py).")
     module = run_file(file)
+    if not hasattr(module, "model") and any(hasattr(module, name) for name in PROGRAM):
+        return _program(module, file)
     _misnamed(module, file)
     model: Any = getattr(module, "model", None)
     if not callable(model):
@@ -57,6 +63,20 @@ def law_from_file(path: str | Path) -> Law:
             getattr(module, "guide", None),
             getattr(module, "UNSEEN", "refused"),
         )
+    except PulseError as cause:
+        raise ModelError(f"{file}: {cause}") from cause
+
+
+def _program(module: ModuleType, file: Path) -> StepLaw:
+    absent = [name for name in PROGRAM if not callable(getattr(module, name, None))]
+    if absent:
+        raise ModelError(
+            f"{file}: it defines no function {absent[0]!r}; a law with a state has prior(), "
+            "first(p) and step(p, z, s_past)."
+        )
+    prior, first, step = (getattr(module, name) for name in PROGRAM)
+    try:
+        return StepLaw(prior, first, step, getattr(module, "MEMORY", 1), name=file.stem)
     except PulseError as cause:
         raise ModelError(f"{file}: {cause}") from cause
 
@@ -218,6 +238,8 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
     own prior, so that its support fits. NOT checked: that the model describes your data.
     """
     law = law_from_file(path)
+    if isinstance(law, StepLaw):
+        return _check_program(law, history)
     made = history is None
     archive = _made_up(law) if history is None else history
     card = law.check(archive)
@@ -230,6 +252,25 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
         raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
     names = "made-up rows of one S column" if made else f"{len(archive.units)} units of the archive"
     return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), names)
+
+
+def _check_program(law: StepLaw, history: History | None) -> LawCheck:
+    """Check a law with a state; without an archive, on made-up rows of columns "s" and "w"."""
+    made = History.from_arrays(
+        stream(0, "made up").standard_normal((6, law.memory + 8, 1)),
+        np.zeros((6, law.memory + 8, 1)),
+        s_names=("s",),
+        w_names=("w",),
+    )
+    archive = made if history is None else history
+    card = law.check(archive)
+    w = law.simulate(archive, 200, seed=0).w.reshape(-1, card.w_dim)
+    if not np.isfinite(w).all():
+        raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
+    rows = "made-up rows of columns s and w"
+    if history is not None:
+        rows = f"{len(history.units)} units of the archive"
+    return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), rows)
 
 
 def _inputs(law: Law, archive: History) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +34,7 @@ from pulse_pyro.laws.fitted import FitRecord, by_action, chosen, w_beside
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from pulse_pyro._pyro.filters import Answer, Belief, Blocked, Filter
+    from pulse_pyro._pyro.filters import Answer, Blocked, Filter, StateBelief
     from pulse_pyro._pyro.program import Program, StepCard
 
 State = Literal["auto", "discrete", "gaussian", "particles"]
@@ -70,6 +70,14 @@ def _quiet(seed: int | None = None, *names: str | int) -> Iterator[None]:
             torch.default_generator.set_state(before)
         enable_validation(validated)
         torch.set_default_dtype(dtype)
+
+
+class SimulatedSteps(NamedTuple):
+    """truth : global site -> (draw, *site). s, w : (draw, units, time, columns)."""
+
+    truth: dict[str, Float]
+    s: Float
+    w: Float
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,39 @@ class StepLaw:
         s = np.resize(longest.s, (1, time, longest.s.shape[1]))
         return check_program(self.program(history.schema), s, self.state)
 
+    def simulate(self, history: History, draws: int, *, seed: int) -> SimulatedSteps:
+        """Run the program from its prior along the S of the archive, ``draws`` times.
+
+        Returns the parameters, and archives whose W, and whose S where the step samples it, are
+        the program's own, (draw, units, time, ...). S that the step does not sample stays as it is.
+        """
+        import torch
+
+        from pulse_pyro._pyro.program import prior_draws
+
+        program, card = self._checked(history)
+        s, out = history.grid.s, []
+        units, time = s.shape[:2]
+        with _quiet(seed, "simulate"):
+            found = prior_draws(program, [site.name for site in card.globals], draws)
+            p = program.parameters(found)
+            shape = (draws, units, 1)
+            rows = np.broadcast_to(s, (draws, *s.shape)).copy()
+            z = program.start(p, shape).value
+            for t in range(time):
+                begin = max(t + 1 - self.memory, 0)
+                past = program.windows(rows[:, :, begin : t + 1])[:, :, -1]
+                tensor = torch.as_tensor(past)[:, :, None]
+                seen = program.run(p, z, tensor, shape=shape)
+                z = seen.value
+                laws = {n: fn.expand(torch.Size(shape)) for n, fn in seen.columns.items()}
+                drawn = {n: fn.sample()[..., 0].double().numpy() for n, fn in laws.items()}
+                for name, j in zip(program.sampled, program.sampled_at, strict=True):
+                    rows[:, :, t, j] = drawn[name]
+                out.append(np.stack([drawn[name] for name in program.w_names], -1))
+        truth = {name: value.numpy() for name, value in found.items()}
+        return SimulatedSteps(truth, rows, np.stack(out, axis=2))
+
     def fit(
         self,
         history: History,
@@ -241,18 +282,16 @@ def _blocks(program: Program, card: StepCard, history: History) -> tuple[list[Bl
     """Return an archive's rows ready for gradients, and how many values of W do not count."""
     import torch
 
-    from pulse_pyro._pyro.filters import Rows, ready
+    from pulse_pyro._pyro.filters import StepRows, ready
+    from pulse_pyro._pyro.program import prior_draws
 
     out, left_out = [], 0
     with _quiet(0, "rows"):
-        drawn = {site.name: None for site in card.globals}
-        import pyro.poutine as poutine
-
-        nodes = poutine.trace(program.prior).get_trace().nodes
-        p = program.parameters({name: nodes[name]["value"][None] for name in drawn})
+        names = [site.name for site in card.globals]
+        p = program.parameters(prior_draws(program, names, 1))
         for block in history.blocks():
             y = np.concatenate([block.s[..., program.sampled_at], block.w], axis=-1)
-            rows = Rows(torch.as_tensor(program.windows(block.s)), torch.as_tensor(y))
+            rows = StepRows(torch.as_tensor(program.windows(block.s)), torch.as_tensor(y))
             out.append(ready(program, p, rows, [history.units[i] for i in block.unit]))
             counts = out[-1].seen[..., len(program.sampled) :].all(-1).numpy()
             left_out += int((~counts & block.seen).sum())
@@ -272,7 +311,7 @@ class StepConditional:
     def __init__(
         self,
         law: FittedStepLaw,
-        belief: Belief,
+        belief: StateBelief,
         past: Float3,
         s: Float2,
         means: Float3 | None = None,
@@ -382,7 +421,7 @@ class StepConditional:
     def _beside(self, w: ArrayLike) -> Float2:
         return w_beside(w, (len(self.s), self._w_dim), self.law.law.label)
 
-    def _rows(self, at: slice, index: Int | None = None) -> tuple[Belief, Any]:
+    def _rows(self, at: slice, index: Int | None = None) -> tuple[StateBelief, Any]:
         """Return what is known at some rows, of some draws, and their past as tensors."""
         import torch
 
@@ -531,7 +570,7 @@ def _joint_log_densities(answer: Answer, w: Any) -> Any:
     return torch.logsumexp(log, -1)
 
 
-def _sampled(filters: Filter, belief: Belief, past: Any) -> Float3:
+def _sampled(filters: Filter, belief: StateBelief, past: Any) -> Float3:
     """Draw a state for each draw and row, then W: (draw, rows, w_dim)."""
     import torch
 
@@ -697,7 +736,7 @@ class _Gathered:
         """Filter series s (series, time, s_dim); place : (series, time) of its rows, -1: unused."""
         import torch
 
-        from pulse_pyro._pyro.filters import Rows
+        from pulse_pyro._pyro.filters import StepRows
 
         law, program = self.law, self.law.program
         past, y = program.windows(s), s[..., program.sampled_at]
@@ -709,13 +748,13 @@ class _Gathered:
         last = int(used[-1]) + 1 if len(used) else 0
         for start in bar(range(0, len(s) if last else 0, width), label="series"):
             at = slice(start, start + width)
-            rows = Rows(torch.as_tensor(past[at, :last]), torch.as_tensor(y[at, :last]))
+            rows = StepRows(torch.as_tensor(past[at, :last]), torch.as_tensor(y[at, :last]))
             with _quiet(law.record.seed, "filter", start):
                 belief = law.filter.start(len(rows.y))
                 for t, known in enumerate(self._beliefs(belief, rows)):
                     self._keep(known, place[at, t], past[at, t])
 
-    def _beliefs(self, belief: Belief, rows: Any) -> Iterator[Belief]:
+    def _beliefs(self, belief: StateBelief, rows: Any) -> Iterator[StateBelief]:
         """Yield what is known after each row; particles are kept for one row at a time."""
         program = self.law.program
         if self.law.card.state != "particles":
@@ -726,10 +765,10 @@ class _Gathered:
             belief = self.law.filter.go(belief, one, program.sampled)[0][0]
             yield belief
 
-    def _keep(self, known: Belief, place: Int, past: Float3) -> None:
+    def _keep(self, known: StateBelief, place: Int, past: Float3) -> None:
         import torch
 
-        from pulse_pyro._pyro.filters import Belief, systematic
+        from pulse_pyro._pyro.filters import StateBelief, systematic
 
         at = np.flatnonzero(place >= 0)
         if not len(at):
@@ -737,7 +776,7 @@ class _Gathered:
         to = place[at]
         self.past[to] = past[at]
         if self.law.card.state == "particles":
-            known = Belief(known.first[:, at], known.second[:, at])
+            known = StateBelief(known.first[:, at], known.second[:, at])
             answer = self.law.filter.answer(known, torch.as_tensor(past[at]))
             means = _means(answer)
             if self.means is None:
@@ -748,9 +787,9 @@ class _Gathered:
                 extra = known.first.dim() - 3
                 wide = index.reshape(*index.shape, *(1,) * extra)
                 wide = wide.expand(*index.shape, *known.first.shape[3:])
-                known = Belief(torch.gather(known.first, 2, wide), torch.zeros(index.shape))
+                known = StateBelief(torch.gather(known.first, 2, wide), torch.zeros(index.shape))
         else:
-            known = Belief(*(v[:, at] if v.dim() > 1 else v for v in known))
+            known = StateBelief(*(v[:, at] if v.dim() > 1 else v for v in known))
         for k, values in enumerate(known):
             if values.dim() < 2:
                 self.parts[k] = values
@@ -764,13 +803,13 @@ class _Gathered:
         """Return the law of W at rows, by their places."""
         import torch
 
-        from pulse_pyro._pyro.filters import Belief
+        from pulse_pyro._pyro.filters import StateBelief
 
         if self.parts[0] is None:  # no row is asked for
             with _quiet(0, "none"):
                 self.parts = [v if v.dim() < 2 else v[:, :0] for v in self.law.filter.start(1)]
         index = torch.as_tensor(place)
-        belief = Belief(*(v if v.dim() < 2 else v[:, index] for v in self.parts))
+        belief = StateBelief(*(v if v.dim() < 2 else v[:, index] for v in self.parts))
         means = None if self.means is None else self.means[:, place]
         return StepConditional(self.law, belief, self.past[place], s, means)
 
@@ -784,7 +823,7 @@ class StepFollower:
         self._count = 0
         with _quiet(law.record.seed, "follow"):
             self._belief = law.filter.start(1)
-        self._shown: Belief | None = None
+        self._shown: StateBelief | None = None
 
     @property
     def now(self) -> Float1:
@@ -821,17 +860,17 @@ class StepFollower:
                 self._belief = self._law.filter.reveal(shown, past, given)
         return self.conditional
 
-    def _met(self, s: Float1, rows: Float2) -> Belief:
+    def _met(self, s: Float1, rows: Float2) -> StateBelief:
         """Return what is known of the state once S_t has been met."""
         import torch
 
-        from pulse_pyro._pyro.filters import Rows
+        from pulse_pyro._pyro.filters import StepRows
 
         law = self._law
         past = torch.as_tensor(self._window(rows))[None, None]
         y = torch.as_tensor(s[law.program.sampled_at])[None, None]
         with _quiet(*law.randomness("follow", self._count)):
-            return law.filter.go(self._belief, Rows(past, y), law.program.sampled)[0][0]
+            return law.filter.go(self._belief, StepRows(past, y), law.program.sampled)[0][0]
 
     def _window(self, rows: Float2) -> Float2:
         out = rows.copy()
@@ -854,7 +893,7 @@ class StepFollower:
         """Go on from where :meth:`state` was taken."""
         import torch
 
-        def belief(name: str) -> Belief:
+        def belief(name: str) -> StateBelief:
             return type(self._belief)(
                 *(
                     torch.tensor(state[f"{name}{k}"]).to(now.dtype)

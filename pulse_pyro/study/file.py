@@ -27,6 +27,7 @@ from pulse_pyro.envs import POLICIES
 from pulse_pyro.features import Features, features_from_file, terms
 from pulse_pyro.laws import LAWS
 from pulse_pyro.laws.files import law_from_file
+from pulse_pyro.laws.step import StepLaw
 from pulse_pyro.radius import noise_scale
 
 # One table of a settings file, read key by key: unknown, missing and ill-typed keys are named.
@@ -298,7 +299,16 @@ class Study:
             summary = Lags(count) if key == "lags" else Window(count, np.mean)
         if table.one_of(("name", "file")) == "file":
             law = law_from_file(table.file("file", self.path.parent))
-            return law if summary is None else replace(law, summary=summary)
+            if summary is not None and isinstance(law, StepLaw):
+                raise SettingError(
+                    f"{self.path}: {law.label} has a state and says itself, by MEMORY, how many "
+                    "rows of S it looks at; leave lags and window out."
+                )
+            return (
+                law
+                if isinstance(law, StepLaw) or summary is None
+                else replace(law, summary=summary)
+            )
         name = table.choice("name", tuple(LAWS))
         if summary is None:
             table.one_of(("lags", "window"))

@@ -30,6 +30,7 @@ def things():
     cross = pp.calibration.crossfit(pp.linear_lags(3), own, PHI, seed=0, band="linear")
     return {
         "law": (law, {}),
+        "step_law": _step_law(),
         "average_law": (cross.law, {}),
         "repaired_law": (pp.calibration.repair(law, held_out, ["forecast"], seed=0).law, {}),
         "calibration": (pp.calibrate(law, held_out, PHI, seed=0, band="linear"), {"features": PHI}),
@@ -38,6 +39,27 @@ def things():
         "run": (run, {}),
         "design": (_design(), {}),
     }
+
+
+def _step_law():
+    """A level that W and the S of the archive tell of."""
+    import pyro
+    import pyro.distributions as dist
+
+    def prior():
+        return pyro.sample("sd", dist.LogNormal(0.0, 1.0))
+
+    def first(p):
+        pyro.sample("z", dist.Normal(0.0, 1.0))
+
+    def step(p, z, s_past):
+        z = pyro.sample("z", dist.Normal(0.8 * z, 0.5))
+        for name in ("s", "w"):
+            pyro.sample(name, dist.Normal(z, p))
+
+    law = pp.StepLaw(prior, first, step)
+    archive = WORLD.archive(4, 30, rng=pp.stream(0, "archive"))
+    return law.fit(archive, pp.Laplace(10), seed=0), {"law": law}
 
 
 def _design():
@@ -229,7 +251,8 @@ def test_the_order_of_memory_survives(tmp_path):
 
 
 def test_what_needs_only_numbers_loads_no_torch(tmp_path):
-    paths = {kind: str(pp.save(things()[kind][0], tmp_path / kind)) for kind in KINDS}
+    numbers = [kind for kind in KINDS if kind != "step_law"]  # which is a program
+    paths = {kind: str(pp.save(things()[kind][0], tmp_path / kind)) for kind in numbers}
     code = f"""
 import sys
 import pulse_pyro as pp

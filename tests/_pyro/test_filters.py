@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from pulse_pyro import StepLaw
-from pulse_pyro._pyro.filters import Kalman, Rows, effective, ready, resampled, systematic
+from pulse_pyro._pyro.filters import Kalman, StepRows, effective, ready, resampled, systematic
 from pulse_pyro._pyro.filters import marginal as marginal_of
 from pulse_pyro._pyro.sandbox import sandbox
 from tests.laws.step_programs import (
@@ -33,7 +33,7 @@ def log_marginal(law, history, truth):
         blocks = []
         for block in history.blocks():
             y = np.concatenate([block.s[..., program.sampled_at], block.w], -1)
-            rows = Rows(torch.as_tensor(program.windows(block.s)), torch.as_tensor(y))
+            rows = StepRows(torch.as_tensor(program.windows(block.s)), torch.as_tensor(y))
             blocks.append(ready(program, p, rows, list(history.units)))
         return float(marginal_of(program, p, card.state, blocks))
 
@@ -166,7 +166,7 @@ def test_a_filter_of_several_draws_is_each_of_them():
     values = {"keep": [0.5, 0.9], "slope": [1.0, -1.0], "sd": [0.1, 2.0]}
     with sandbox(0, "draws"), torch.no_grad():
         past = torch.as_tensor(program.windows(history.grid.s))
-        rows = Rows(past, torch.tensor(history.grid.s[..., :1]))
+        rows = StepRows(past, torch.tensor(history.grid.s[..., :1]))
 
         def run(at):
             p = program.parameters({n: torch.tensor(v).double()[at] for n, v in values.items()})
