@@ -13,7 +13,7 @@ given z), and an average over weighted particles otherwise.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ import torch
 from torch.distributions import biject_to
 
 from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError
-from pulse_pyro._pyro.program import Program, moments_of, state_values
+from pulse_pyro._pyro.program import Program, Seen, moments_of, state_values
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 2**22  # values in flight
@@ -95,26 +95,61 @@ def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[t
     return list(values.reshape(shape).unbind(axis + 1))
 
 
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """What both exact filters do: ask the step at the same few states again and again."""
+
+    program: Program
+    p: Any
+    draws: int
+
+    @property
+    def points(self) -> torch.Tensor:
+        """The states the step is asked at, (1, states, *event)."""
+        raise NotImplementedError
+
+    def asked(self, past: torch.Tensor, names: Sequence[str]) -> tuple[Seen, bool]:
+        """Run the step at flat rows past (rows, memory, s_dim), before and after at the points.
+
+        names : columns that are needed. At one row, as online, what does not depend on s_past is
+        not run again; also returns whether that is all that is needed.
+        """
+        if len(past) == 1 and self._still[1].issuperset(("z", *names)):
+            return self._still[0], True
+        return self.program.run(self.p, self.points, past[:, None], value=self.points), False
+
+    @cached_property
+    def _still(self) -> tuple[Seen, frozenset[str]]:
+        """A run at two rows, and the sites whose laws are no wider for it: they are the same."""
+        past = torch.full((2, 1, self.program.memory, len(self.program.s_names)), float("nan"))
+        seen = self.program.run(self.p, self.points, past, value=self.points)
+        laws = {"z": seen.state, **seen.columns}
+        same = (name for name, fn in laws.items() if (1, *fn.batch_shape)[-2] == 1)
+        return seen, frozenset(same)
+
+
 # A discrete state: the forward algorithm.
 
 
 @dataclass(frozen=True, eq=False)
-class Forward:
+class Forward(_Exact):
     """A state with finitely many values, summed out.
 
     p : parameters at ``draws`` draws, see Program.parameters. seen : (series, time, columns) which
     values are weighted on, where none of them is NaN; by default those that are not.
     """
 
-    program: Program
-    p: Any
-    draws: int
     seen: torch.Tensor | None = None
 
     @cached_property
     def values(self) -> torch.Tensor:
-        """The values the state can take."""
+        """The values the state can take, (states, *event)."""
         return state_values(self.program.start(self.p).state)
+
+    @property
+    def points(self) -> torch.Tensor:
+        """All of them."""
+        return self.values[None]
 
     def start(self, series: int) -> StateBelief:
         """Return log p(z_0), (draw, series, state)."""
@@ -130,12 +165,9 @@ class Forward:
 
         Where nothing depends on the row its axis has length 1.
         """
-        values, count = self.values, len(self.values)
-        seen = self.program.run(self.p, values[None], past[:, None], value=values[None])
-        to = values.reshape(count, *(1,) * 3, *values.shape[1:])
-        move = seen.state.log_prob(to).movedim(0, -1)  # (..., from, to)
-        move = move.expand(np.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
-        emit = torch.zeros(self.draws, 1, count)
+        seen, still = self.asked(past, columns)
+        move = self._still_move if still else self._move(seen)
+        emit = torch.zeros(self.draws, 1, len(self.values))
         for j, name in enumerate(columns):
             if self.seen is None:
                 emit = emit + _weigh(seen.columns[name], y[:, j, None])
@@ -144,6 +176,17 @@ class Forward:
                 weight = seen.columns[name].log_prob(y[:, j, None])
                 emit = emit + torch.where(counts, weight, 0.0)
         return move, emit
+
+    def _move(self, seen: Seen) -> torch.Tensor:
+        """Return log P, (draw, rows, from, to), of a run at the points."""
+        values, count = self.values, len(self.values)
+        to = values.reshape(count, *(1,) * 3, *values.shape[1:])
+        move = seen.state.log_prob(to).movedim(0, -1)
+        return move.expand(np.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
+
+    @cached_property
+    def _still_move(self) -> torch.Tensor:
+        return self._move(self._still[0])
 
     def go(
         self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
@@ -170,8 +213,7 @@ class Forward:
 
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`."""
-        values = self.values[None]
-        seen = self.program.run(self.p, values, past[:, None], value=values)
+        seen = self.asked(past, self.program.w_names)[0]
         return Answer(belief.first, [seen.columns[name] for name in self.program.w_names])
 
 
@@ -194,12 +236,13 @@ class Affine(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Kalman:
-    """A linear Gaussian state; the step's matrices are read off its means at 0 and unit vectors."""
+class Kalman(_Exact):
+    """A linear Gaussian state; the step's matrices are read off its means at 0 and unit vectors.
 
-    program: Program
-    p: Any
-    draws: int
+    known : matrices, by the columns they are of, that do not depend on s_past.
+    """
+
+    known: dict[tuple[str, ...], Affine] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -214,10 +257,22 @@ class Kalman:
 
     def affine(self, past: torch.Tensor, columns: Sequence[str]) -> Affine:
         """Read the step's matrices off at flat rows past (rows, memory, s_dim)."""
+        seen, still = self.asked(past, columns)
+        if still:
+            if tuple(columns) not in self.known:
+                self.known[tuple(columns)] = self._affine(seen, columns)
+            return self.known[tuple(columns)]
+        return self._affine(seen, columns)
+
+    @cached_property
+    def points(self) -> torch.Tensor:
+        """0 and the unit vectors."""
+        basis = torch.cat([torch.zeros(1, self.size), torch.eye(self.size)])[None]
+        return basis if self.program.z_shape else basis[..., 0]
+
+    def _affine(self, seen: Seen, columns: Sequence[str]) -> Affine:
+        """Read the step's matrices off a run at the points."""
         d = self.size
-        basis = torch.cat([torch.zeros(1, d), torch.eye(d)])[None]
-        z = basis if self.program.z_shape else basis[..., 0]
-        seen = self.program.run(self.p, z, past[:, None], value=z)
         state = moments_of(seen.state, (self.draws, 1, d + 1))
         assert state is not None
         shift = state.loc[..., 0, :]

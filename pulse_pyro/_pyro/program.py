@@ -7,6 +7,7 @@ series, particle, *its event), and s_past as (series, 1, memory, s_dim), so that
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -159,7 +160,7 @@ class Program:
         out[..., -1, self.sampled_at] = np.nan
         return out
 
-    @property
+    @cached_property
     def sampled_at(self) -> list[int]:
         """Which columns of S the step samples."""
         return [self.s_names.index(name) for name in self.sampled]
