@@ -97,11 +97,15 @@ def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[t
 
 @dataclass(frozen=True, eq=False)
 class _Exact:
-    """What both exact filters do: ask the step at the same few states again and again."""
+    """What both exact filters do: ask the step at the same few states again and again.
+
+    still : at most one entry, see :meth:`_still`.
+    """
 
     program: Program
     p: Any
     draws: int
+    still: list[tuple[Seen, frozenset[str]]] = field(default_factory=list, kw_only=True)
 
     @property
     def points(self) -> torch.Tensor:
@@ -114,18 +118,23 @@ class _Exact:
         names : columns that are needed. At one row, as online, what does not depend on s_past is
         not run again; also returns whether that is all that is needed.
         """
-        if len(past) == 1 and self._still[1].issuperset(("z", *names)):
-            return self._still[0], True
+        if len(past) == 1 and self._still(past)[1].issuperset(("z", *names)):
+            return self._still(past)[0], True
         return self.program.run(self.p, self.points, past[:, None], value=self.points), False
 
-    @cached_property
-    def _still(self) -> tuple[Seen, frozenset[str]]:
-        """A run at two rows, and the sites whose laws are no wider for it: they are the same."""
-        past = torch.full((2, 1, self.program.memory, len(self.program.s_names)), float("nan"))
-        seen = self.program.run(self.p, self.points, past, value=self.points)
-        laws = {"z": seen.state, **seen.columns}
-        same = (name for name, fn in laws.items() if (1, *fn.batch_shape)[-2] == 1)
-        return seen, frozenset(same)
+    def _still(self, past: torch.Tensor) -> tuple[Seen, frozenset[str]]:
+        """Return a run at one row taken twice, and the sites that do not depend on s_past.
+
+        Those are the sites whose laws are no wider for the second row. One run, at the first row
+        that is met, serves for good.
+        """
+        if not self.still:
+            twice = torch.cat([past, past])[:, None]
+            seen = self.program.run(self.p, self.points, twice, value=self.points)
+            laws = {"z": seen.state, **seen.columns}
+            same = (name for name, fn in laws.items() if (1, *fn.batch_shape)[-2] == 1)
+            self.still.append((seen, frozenset(same)))
+        return self.still[0]
 
 
 # A discrete state: the forward algorithm.
@@ -186,7 +195,7 @@ class Forward(_Exact):
 
     @cached_property
     def _still_move(self) -> torch.Tensor:
-        return self._move(self._still[0])
+        return self._move(self.still[0][0])
 
     def go(
         self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
