@@ -17,6 +17,7 @@ _HOMES = {
     "laws.law": "Law",
     "laws.step": "StepLaw",
     "laws.linear": "linear_lags",
+    "laws.generalised": "generalised_lags",
     "laws.gp": "gaussian_process",
     "laws.neural": "neural_density",
     "laws.filtering": "state_space",

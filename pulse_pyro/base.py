@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -35,7 +36,7 @@ class Expectation:
     ----------
     mean : (..., action, d).
     mcse : Monte Carlo standard error, same shape; exactly 0 where ``exact``.
-    exact : Phi is affine in w and the law's mean is closed form.
+    exact : Phi is affine in w and the law's mean is closed form, or W takes finitely many values.
     size : Monte Carlo draws used (0 when exact).
     """
 
@@ -245,8 +246,9 @@ class Column:
     unknown : "refuse" a level that is not among ``levels``, or count it as "other".
     unit : of measure, for reports.
 
-    A categorical S becomes a 0/1 column for each level but the first, ``city[Paris]``; a clock two,
-    ``hour[sin]`` and ``hour[cos]``; an ordinal the number of its level, 0, 1, ...
+    A categorical column becomes a 0/1 column for each level but the first, ``city[Paris]``; a clock
+    two, ``hour[sin]`` and ``hour[cos]``; an ordinal the numbers its levels are, if they are numbers
+    that rise, else 0, 1, ...: see :attr:`numbers`.
     """
 
     name: str
@@ -293,6 +295,26 @@ class Column:
         return (self.name,)
 
     @property
+    def numbers(self) -> tuple[float, ...]:
+        """What each level of an ordinal stands as: 1, 2, 3 if they are "1", "2", "3"; else 0, 1, 2.
+
+        Its levels count as numbers if all are, as they would be written ("01" is a name), and rise.
+
+        >>> Column("mood", kind="ordinal", levels=(1, 2, 4)).numbers
+        (1.0, 2.0, 4.0)
+        >>> Column("mood", kind="ordinal", levels=("low", "high")).numbers
+        (0.0, 1.0)
+        """
+        places = tuple(float(i) for i in range(len(self.levels)))
+        try:
+            found = tuple(float(level) for level in self.levels)
+        except ValueError:
+            return places
+        written = all(level_text(n) == level for n, level in zip(found, self.levels, strict=True))
+        rising = all(low < high for low, high in pairwise(found))
+        return found if written and rising and np.isfinite(found).all() else places
+
+    @property
     def meaning(self) -> str:
         """What its numbers stand for, in words: kind, levels in order, period."""
         if self.kind == "clock":
@@ -308,7 +330,8 @@ class Column:
             code = self._codes(values, where)
             missing = np.isnan(code)[:, None]
             if self.kind == "ordinal":
-                return code[:, None]
+                known = np.array([*self.numbers, np.nan])
+                return known[np.where(missing[:, 0], -1, code).astype(np.int64), None]
             ones = code[:, None] == np.arange(1, len(self.levels))
             return np.where(missing, np.nan, ones.astype(np.float64))
         numbers = as_numbers(values)
@@ -408,8 +431,13 @@ class Schema:
 
     @cached_property
     def w_names(self) -> tuple[str, ...]:
-        """Names of the W columns, (w_dim,)."""
-        return tuple(column.name for column in self.w_columns)
+        """Names of the numeric W columns, (w_dim,)."""
+        return tuple(name for column in self.w_columns for name in column.names)
+
+    @cached_property
+    def w_declared(self) -> tuple[Column, ...]:
+        """The column of the table that each numeric W column comes from, (w_dim,)."""
+        return tuple(column for column in self.w_columns for _ in column.names)
 
     @cached_property
     def plain(self) -> bool:

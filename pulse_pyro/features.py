@@ -187,7 +187,7 @@ def expected_features(
     features : the map Phi.
     s : (batch, time, s_dim) shared by all actions, or (batch, time, action, s_dim) with one
         context per action (K candidate ads a round); or an archive, whose rows are taken in order.
-    size : Monte Carlo draws, used only if Phi is not affine in w.
+    size : Monte Carlo draws, used only if Phi is not affine in w and W has more than a few values.
     rng : source of the draws; ONE set of draws serves every action.
 
     Returns
@@ -233,6 +233,18 @@ def expected_features(
 
     asked = law(series)
     rows = series.reshape(-1, s.shape[-1])
+    support: Float2 | None = getattr(asked, "support", None)
+    if support is not None:
+        chances = asked.probabilities()  # type: ignore[attr-defined]
+        features.check_rows(*_first_value(rows, support))
+        by_chance = chances.reshape(*series.shape[:2], -1)
+        mean = stacked(
+            [
+                _summed(features, by_action(series, a), support, by_action(by_chance, a), a)
+                for a in range(k)
+            ]
+        )
+        return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
     if asked.exact:
         w = asked.mean()
         features.check_rows(rows, w)
@@ -273,6 +285,42 @@ def expectation(
     each = [_monte_carlo(phi, s, draws, a) for a in arms]
     means, errors = (np.stack(values, axis=1) for values in zip(*each, strict=True))
     return Expectation(means, errors, exact=False, size=size)
+
+
+def enumerated(
+    features: FeatureMap, s: Float2, support: Float2, probability: Float2
+) -> Expectation:
+    """Return E[Phi] as the sum over the values W can take: exact, mean and mcse (n, action, d).
+
+    s : (n, s_dim). support : (cells, w_dim) values. probability : (n, cells) of each. Phi is never
+    asked about a W that cannot be, and need not be affine in w.
+    """
+    phi = features if isinstance(features, Features) else _as_features(features)
+    phi.check_rows(*_first_value(s, support))
+    mean = np.stack([_summed(phi, s, support, probability, a) for a in range(phi.actions)], axis=1)
+    return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
+
+
+def _first_value(s: Float2, support: Float2) -> tuple[Float2, Float2]:
+    """Return rows s with one value of W for all of them, to look at Phi with."""
+    return s, np.broadcast_to(support[0], (len(s), support.shape[1]))
+
+
+def _summed(
+    features: Features, s: Float2, support: Float2, probability: Float2, action: int
+) -> Float2:
+    """Return the sum over values of probability times Phi, (n, d); NaN where the law is silent."""
+    cells, n = len(support), len(s)
+    out = np.empty((n, len(features.names)))
+    block = max(CHUNK // (cells * len(features.names)), 1)
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        tiled = np.repeat(s[rows], cells, axis=0)
+        values = features(tiled, np.tile(support, (len(s[rows]), 1)), action)
+        out[rows] = np.einsum(
+            "nc,ncd->nd", probability[rows], values.reshape(-1, cells, out.shape[1])
+        )
+    return out
 
 
 def _as_features(features: FeatureMap) -> Features:

@@ -385,7 +385,7 @@ def _column_rule(column: Column, at: tuple[int, ...], values: Float2) -> GroupRu
     seen = values[np.isfinite(values[:, 0]), 0]
     distinct = _few_distinct(seen)
     if column.kind == "ordinal" and column.levels:
-        distinct = np.arange(len(column.levels), dtype=np.float64)
+        distinct = np.array(column.numbers)
         labels = tuple(f"{name} = {level}" for level in column.levels)
         return GroupRule(name, labels, "S", at, "value", distinct)
     if distinct is not None:

@@ -229,12 +229,10 @@ def _column(
             _two_levels(name, levels)
         kind = Column(name, role, "ordinal" if dtype.ordered else "categorical", levels)
     column = declare(name, role, kind or "real")
-    if role == "W" and column.kind in ("categorical", "clock"):
-        held = "" if values.isna().all() else f" and holds {str(values[values.notna()].iloc[0])!r}"
-        instead = "its sine and cosine" if column.kind == "clock" else "a 0/1 column for each level"
+    if role == "W" and column.kind == "clock":
         raise DataError(
-            f"from_frame: column {name!r} must be numeric, because it is W, but it is "
-            f"{column.kind}{held}; give {instead} instead."
+            f"from_frame: column {name!r} must be numeric, because it is W, but it is a clock; "
+            "give its sine and cosine instead."
         )
     if column.kind == "ordinal" and not column.levels:
         raise DataError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from pulse_pyro._core.arrays import Float, Float1, Int, whole
+from pulse_pyro._core.arrays import Float, Float1, Float2, Int, whole
 from pulse_pyro._core.errors import ModelError, SettingError, nearest
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
@@ -136,7 +136,7 @@ def sbc(
     if isinstance(how, Ensemble):
         raise ModelError("sbc: an ensemble of networks is no posterior; there is nothing to rank.")
     if isinstance(history, History):  # every row with inputs counts
-        history = replace(history, w=np.zeros_like(history.w))
+        history = replace(history, w=_filled(history.w, hasattr(law.family, "settle")))
     data, settled = law.prepare(history)
     card = settled.check(history)
     from pulse_pyro._pyro.predict import simulate_prior
@@ -156,6 +156,14 @@ def sbc(
         ranks.append(ranked)
     every = np.stack(ranks)
     return Sbc(every, names, _uniform(every, seed), repr(how), int(seed))
+
+
+def _filled(w: Float2, levels: bool) -> Float2:
+    """Return W without a gap: zeros, or, where its levels are asked of it, a value it has."""
+    if not levels or np.isnan(w).all():
+        return np.zeros_like(w)
+    known = np.flatnonzero(~np.isnan(w).any(-1))
+    return np.where(np.isnan(w), w[known[0]] if len(known) else 0.0, w)
 
 
 def _seed(seed: int, replication: int) -> int:

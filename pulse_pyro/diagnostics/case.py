@@ -10,7 +10,7 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.base import FittedLaw
+from pulse_pyro.base import Conditional, FittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import Place, estimated
 from pulse_pyro.diagnostics.levels import levels_of
@@ -53,7 +53,8 @@ def predictions(
 
     PIT: u = (draws below w + V (draws equal to w + 1)) / (size + 1), V uniform. If w and the draws
     come from one law, u is exactly uniform, whatever the size; for W of few values too, where it is
-    the randomised PIT, between F(w-) and F(w), with F the law's draws.
+    the randomised PIT, between F(w-) and F(w), with F the law's draws. A law of values that come
+    again whose F is closed form is asked for F itself.
     """
     usable = where & np.isfinite(held_out.w).all(-1)
     # whole units, as many as memory allows
@@ -62,20 +63,31 @@ def predictions(
     row = np.flatnonzero(usable & (held_out.unit_of < most))
     law = fitted(held_out, row)
     mean, draws = law.mean(), law.draws(size, rng=rng)
+    pit = _pit(law, draws, held_out.w[row], rng)
     answered = np.isfinite(mean).all(-1)  # rows the law refuses after all are not judged
     if not answered.all():
-        row, mean, draws = row[answered], mean[answered], draws[:, answered]
+        row, mean, pit, draws = row[answered], mean[answered], pit[answered], draws[:, answered]
     w = held_out.w[row]
     place = Place(held_out.unit_of[row], held_out.step[row])
     return Predictions(
         row=row,
         w=w,
         mean=mean,
-        pit=_ranks(draws, w, rng),
+        pit=pit,
         draws=draws,
         place=place,
         cluster=held_out.cluster[row],
     )
+
+
+def _pit(law: Conditional, draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
+    """Return the PIT of w (n, w_dim): among draws, or from F itself if it is closed and jumps."""
+    jumps = (draws[:1] == draws[1:2]).any((0, 1))  # (w_dim,)
+    if not (jumps.any() and getattr(law, "closed_cdf", False)):
+        return _ranks(draws, w, rng)
+    low, high = law.cdf(np.nextafter(w, -np.inf)), law.cdf(w)
+    out: Float2 = low + rng.random(w.shape) * (high - low)
+    return np.where(jumps, out, _ranks(draws, w, rng))
 
 
 def _ranks(draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
@@ -128,7 +140,7 @@ class HeldOut:
     @cached_property
     def levels(self) -> tuple[Float1 | None, ...]:
         """For each W the values it takes, rising, where it is discrete; else None."""
-        columns = self.history.schema.w_columns
+        columns = self.history.schema.w_declared
         return tuple(
             levels_of(w, column) for w, column in zip(self.judged.w.T, columns, strict=True)
         )

@@ -23,6 +23,7 @@ LIMITS = {  # warn above the first, fail above the second
     "loss_drop": (2.0, 4.0),
     "basis": (1.0, 1.5),
     "finer": (1.0, 1.5),
+    "unseen_levels": (0.0, float("inf")),
 }
 LEAST = {"ess": (100.0, 25.0)}  # warn below the first, fail below the second
 TEXTS = {
@@ -36,6 +37,8 @@ TEXTS = {
     "what it has; above 1 ask for more functions, gaussian_process(..., basis=...).",
     "finer": "What finer sines explain of the residuals, over the 99.9 % point of chance; "
     "above 1 the basis is too small, or residuals of a unit depend on each other.",
+    "unseen_levels": "Values W may take that never occur in the fitted archive: how likely they "
+    "are is told by the prior alone; merge such a level with its neighbour, or declare fewer.",
     "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
 }
 NO_POSTERIOR = {  # engines whose spread of draws means something else, or less

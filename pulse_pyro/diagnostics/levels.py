@@ -14,13 +14,14 @@ REPEATED = 5.0  # times, on average, that a value must come for this to be no ac
 def levels_of(w: Float1, column: Column) -> Float1 | None:
     """Return the values a discrete W takes, rising; None if it is not discrete, or constant.
 
-    w : (n,). Discrete: declared binary or ordinal, or of 10 distinct values at most, each of which
-    comes 5 times on average. Counts of more values are judged like numbers.
+    w : (n,). Discrete: declared binary, ordinal or categorical (0/1 columns), or of 10 distinct
+    values at most, each of which comes 5 times on average. Counts of more values are judged like
+    numbers.
     """
     levels = np.unique(w[np.isfinite(w)])
     if len(levels) < 2:
         return None
-    declared = column.kind in ("binary", "ordinal")
+    declared = column.kind in ("binary", "ordinal", "categorical")
     return levels if declared or _few(len(levels), len(w)) else None
 
 

@@ -45,6 +45,17 @@ def level_crps(levels: Float1, w: Float1, mean: Float1, draws: Float2 | None = N
     return draws_crps(draws[..., None], w[:, None])[:, 0]
 
 
+def value_crps(values: Float1, probability: Float2, w: Float1) -> Float1:
+    """Return the score (n,) of a law that gives values (cells,) with probability (n, cells).
+
+    Brier's for two of them, the RPS for more, exactly: no draw is needed.
+    """
+    levels = np.unique(values)
+    below = probability @ (values[:, None] <= levels[:-1]).astype(np.float64)
+    out: Float1 = ((below - (w[:, None] <= levels[:-1])) ** 2 * np.diff(levels)).sum(1)
+    return out
+
+
 def share_crps(levels: Float1, w: Float1, train: Float1) -> Float1:
     """Return the score (n,) of one law for all rows: the shares of values in ``train``."""
     known = train[np.isfinite(train)]
@@ -143,7 +154,9 @@ def _folds(
 def _marginal(fitted: FittedLaw, train: History) -> tuple[Float, Float]:
     """Return mean and sd of W, (w_dim,), in the fitted archive, or else in ``train``."""
     if isinstance(fitted, PosteriorLaw) and fitted.law.family is not None:
-        return fitted.scaler.w_mean, fitted.scaler.w_scale
+        mean, sd = fitted.scaler.w_mean, fitted.scaler.w_scale
+        if mean.any() or (sd != 1.0).any():  # else the law works in W's own units
+            return mean, sd
     w = train.w
     mean, sd = np.nanmean(w, axis=0), np.nanstd(w, axis=0)
     return mean, np.where(sd > 1e-10 * (np.abs(mean) + 1e-300), sd, 1.0)
@@ -184,15 +197,20 @@ def compared(
 ) -> tuple[ScoreComparison, ...]:
     """Return what the law gains over climatology and a line, in every score."""
     own = RowScores(np.full(len(judged.row), np.nan), draws_crps(judged.draws, judged.w))
-    columns = zip(judged.w.T, held_out.schema.w_columns, strict=True)
+    columns = zip(judged.w.T, held_out.schema.w_declared, strict=True)
     levels = [levels_of(w, column) for w, column in columns]
+    law = fitted(held_out, judged.row)
+    support: Float2 | None = getattr(law, "support", None)
     for j, values in enumerate(levels):
-        if values is not None:
+        if support is not None:
+            chance = law.probabilities()  # type: ignore[attr-defined]
+            own.crps[:, j] = value_crps(support[:, j], chance, judged.w[:, j])
+        elif values is not None:
             w, mean = judged.w[:, j], judged.mean[:, j]
             own.crps[:, j] = level_crps(values, w, mean, judged.draws[..., j])
     # a density is not compared where W has a few values: a point can be given any density
     if has_density(judged.draws) and all(values is None for values in levels):
-        log = fitted(held_out, judged.row).joint_log_density(judged.w)
+        log = law.joint_log_density(judged.w)
         if log is not None:
             own.log[:] = log
     size = len(judged.draws)

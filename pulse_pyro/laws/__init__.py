@@ -6,6 +6,7 @@ from pulse_pyro._core.namespace import lazy_names
 # offer every one of them, and saved laws are rebuilt by them
 LAWS = {
     "linear_lags": "pulse_pyro.laws.linear:linear_lags",
+    "generalised_lags": "pulse_pyro.laws.generalised:generalised_lags",
     "gaussian_process": "pulse_pyro.laws.gp:gaussian_process",
     "neural_density": "pulse_pyro.laws.neural:neural_density",
     "state_space": "pulse_pyro.laws.filtering:state_space",
@@ -15,6 +16,7 @@ _HOMES = {
     "step": "StepLaw FittedStepLaw",
     "fitted": "PosteriorLaw",
     "linear": "linear_lags",
+    "generalised": "generalised_lags",
     "gp": "gaussian_process",
     "neural": "neural_density",
     "filtering": "state_space FilteredLaw",

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 from scipy.special import gammaln
 
 from pulse_pyro._core.arrays import Float1, Float2, Float3, Int, positive
@@ -200,6 +201,16 @@ class LinearKernel:
             df = self.df[index, None]
             noise *= np.sqrt(df / rng.chisquare(df, size=mean.shape[:2]))[..., None]
         return mean + noise @ np.swapaxes(self.factor[index], 1, 2)
+
+    def cdf_draws(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return P(w_j <= w | x, draw), (len(index), n, w_dim)."""
+        sd = np.sqrt((self.factor[index] ** 2).sum(-1))
+        away = (w - self.mean_draws(x, index)) / sd[:, None]
+        if self.df is None:
+            normal: Float3 = special.ndtr(away)
+            return normal
+        out: Float3 = special.stdtr(self.df[index, None, None], away)
+        return out
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, draw), (len(index), n)."""

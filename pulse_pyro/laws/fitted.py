@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 from scipy.special import logsumexp
 
-from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, whole
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Float4, Int, whole
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Expectation, FeatureMap, ModelCard, Schema, Summary
 from pulse_pyro.data.history import Source, context_rows
-from pulse_pyro.features import expectation
+from pulse_pyro.features import enumerated, expectation
 from pulse_pyro.laws.conjugate import LinearKernel
 from pulse_pyro.laws.ellipsoid import (
     RANK,
@@ -31,6 +30,7 @@ from pulse_pyro.laws.ellipsoid import (
     sieve_squares,
 )
 from pulse_pyro.laws.memory import Memory
+from pulse_pyro.laws.responses import cdf_of, cells_of, covariance_of
 from pulse_pyro.laws.scaling import CHUNK, GaussianInputs, Scaler, average
 
 if TYPE_CHECKING:
@@ -160,6 +160,37 @@ def _within(index: Int, rows: int) -> bool:
     return bool(-rows <= index.min() and index.max() < rows)
 
 
+# What a kernel may know beyond means and draws, in closed form given a posterior draw.
+
+
+@runtime_checkable
+class KnowsValues(Protocol):
+    """W takes finitely many values, and their probabilities say everything about it."""
+
+    @property
+    def support(self) -> Float2:
+        """The values, (cells, w_dim), in model units."""
+
+    def probabilities(self, x: Float2) -> Float2:
+        """Return P(w = cell | x), (n, cells), the average over all draws."""
+
+
+@runtime_checkable
+class KnowsCdf(Protocol):
+    """The distribution function of each column is closed form."""
+
+    def cdf_draws(self, x: Float2, w: Float2, index: Int) -> Float3:
+        """Return P(w_j <= w | x, draw), (len(index), n, w_dim)."""
+
+
+@runtime_checkable
+class KnowsVariance(Protocol):
+    """What W varies by around its mean is closed form."""
+
+    def variance_draws(self, x: Float2, index: Int) -> Float4:
+        """Return Cov(w | x, draw), (len(index), n, w_dim, w_dim)."""
+
+
 # The mixture over posterior draws at the rows that are asked for.
 
 COVARIANCE_DRAWS = 1000  # where the covariance has no closed form here
@@ -209,36 +240,84 @@ class PosteriorConditional:
         """Draw W once for each posterior draw in ``index``, (len(index), n, w_dim)."""
         return self.law.sample_at(self.x, index, rng)
 
+    @property
+    def support(self) -> Float2 | None:
+        """The values W can take, (cells, w_dim), where they are finitely many; else None."""
+        kernel = self.law.kernel
+        return self.law.scaler.w_out(kernel.support) if isinstance(kernel, KnowsValues) else None
+
+    @cached_property
+    def _chances(self) -> Float2:
+        return self.law.probabilities_at(self.x)
+
+    def probabilities(self) -> Float2:
+        """Return P(W = value | S_1:t), (n, cells), of the values in :attr:`support`."""
+        return self._chances
+
+    @property
+    def closed_cdf(self) -> bool:
+        """Whether :meth:`cdf` is closed form given the draws, where every input is seen."""
+        return isinstance(self.law.kernel, KnowsValues | KnowsCdf)
+
     def expect(self, features: FeatureMap, *, size: int, rng: np.random.Generator) -> Expectation:
-        """Return E[Phi((S_t, W), a) | S_1:t], mean and mcse (n, action, d)."""
+        """Return E[Phi((S_t, W), a) | S_1:t], mean and mcse (n, action, d).
+
+        Exact given the posterior draws, without an error, where W takes finitely many values, or
+        where Phi is affine in w and the mean is closed form; otherwise by ``size`` draws.
+        """
+        support = self.support
+        if support is not None:
+            return enumerated(features, self.s, support, self.probabilities())
         return expectation(self, features, self.s, size=size, rng=rng)
 
     def covariance(self) -> Float3:
         """Return Cov(W | S_1:t), (n, w_dim, w_dim): noise, posterior and unseen inputs together.
 
-        Closed form for linear laws; for others the covariance of 1,000 draws, the same ones every
-        time, whose error is that of 1,000 draws.
+        Closed form given the draws for linear laws, and for others whose kernel knows it, but where
+        an input is not seen; else the covariance of 1,000 draws, the same ones every time, whose
+        error is that of 1,000 draws.
         """
-        kernel = self.law.kernel
+        kernel, support = self.law.kernel, self.support
         if isinstance(kernel, LinearKernel):
             return self._linear_covariance(kernel)
+        if support is not None:
+            return covariance_of(support, self.probabilities())
+        if isinstance(kernel, KnowsVariance) and not np.isnan(self.x).any():
+            return self._mixture_covariance(kernel)
         drawn = self.draws(COVARIANCE_DRAWS, rng=stream(0, "covariance"))
         away = drawn - drawn.mean(0)
         out: Float3 = np.einsum("mni,mnj->nij", away, away) / (len(drawn) - 1)
         return out
 
-    def cdf(self, w: Float2) -> Float2:
-        """Return P(W_j <= w_j | S_1:t), (n, w_dim); closed form given the draws for linear laws.
+    def _mixture_covariance(self, kernel: KnowsVariance) -> Float3:
+        """Return the mean over draws of the covariance plus the covariance of the means."""
+        scaler, every = self.law.scaler, np.arange(self.law.kernel.count)
+        width = len(self.law.schema.w_names)
+        out = np.empty((len(self.x), width, width))
+        block = max(CHUNK // (len(every) * max(width**2, self.law.kernel.columns)), 1)
+        for start in range(0, len(self.x), block):
+            x = scaler.x_in(self.x[start : start + block])
+            means = self.law.kernel.mean_draws(x, every)
+            away = means - means.mean(0)
+            between = np.einsum("mni,mnj->nij", away, away) / len(every)
+            out[start : start + block] = kernel.variance_draws(x, every).mean(0) + between
+        return out * np.outer(scaler.w_scale, scaler.w_scale)
 
-        For others, and where an input is not seen, the share of 1,000 draws, the same ones every
-        time. NaN where w is.
+    def cdf(self, w: Float2) -> Float2:
+        """Return P(W_j <= w_j | S_1:t), (n, w_dim); see :attr:`closed_cdf`.
+
+        Where it is not closed form, and where an input is not seen and W has not finitely many
+        values, the share of 1,000 draws, the same ones every time. NaN where w is.
         """
         w, kernel = self._beside(w), self.law.kernel
+        support = self.support
+        if support is not None:
+            return cdf_of(support, self.probabilities(), w)
         out = np.empty(w.shape)
         closed = np.zeros(len(w), np.bool_)
-        if isinstance(kernel, LinearKernel):
+        if isinstance(kernel, KnowsCdf):
             closed = ~np.isnan(self.x.sum(-1))
-            out[closed] = self._linear_cdf(kernel, self.x[closed], w[closed])
+            out[closed] = self._closed_cdf(kernel, self.x[closed], w[closed])
         if not closed.all():
             index = self.law.pick(COVARIANCE_DRAWS, rng := stream(0, "cdf"))
             drawn = self.law.sample_at(self.x[~closed], index, rng)
@@ -246,24 +325,31 @@ class PosteriorConditional:
             out[~closed] = np.where(answered, (drawn <= w[~closed]).mean(0), np.nan)
         return out
 
-    def _linear_cdf(self, kernel: LinearKernel, x: Float2, w: Float2) -> Float2:
+    def _closed_cdf(self, kernel: KnowsCdf, x: Float2, w: Float2) -> Float2:
         """Return the average over draws of P(W_j <= w_j | x, draw), (n, w_dim)."""
         scaler, index = self.law.scaler, self.law.some(CDF_DRAWS)
-        sd = np.sqrt((kernel.factor[index] ** 2).sum(-1))
-        away = (scaler.w_in(w) - kernel.mean_draws(scaler.x_in(x), index)) / sd[:, None]
-        if kernel.df is None:
-            total: Float2 = special.ndtr(away).mean(0)
-        else:
-            total = special.stdtr(kernel.df[index, None, None], away).mean(0)
-        return total
+        block = _block(index, x, w)
+        parts = [
+            kernel.cdf_draws(scaler.x_in(x[i : i + block]), scaler.w_in(w[i : i + block]), index)
+            for i in range(0, len(x), block)
+        ]
+        return np.concatenate([part.mean(0) for part in parts]) if parts else np.empty(w.shape)
 
     def log_density(self, w: Float2, *, draws: int = 200) -> Float2 | None:
         """Return log p^(W_j = w_j | S_1:t), (n, w_dim), column by column, over stored draws.
+
+        draws : how many of them are averaged over; all where W takes finitely many values.
 
         NaN where w is, or an input is not seen and the law has not learned to do without. None of
         a custom model of several W, which says no more than :meth:`joint_log_density`.
         """
         w, index, scaler = self._beside(w), self.law.some(draws), self.law.scaler
+        support = self.support
+        if support is not None:  # of all draws, as in every other answer
+            same = (support[:, None] == w[None]).astype(np.float64)
+            chance = np.einsum("nc,cnj->nj", self.probabilities(), same)
+            with np.errstate(divide="ignore"):
+                return np.where(np.isnan(w), np.nan, np.log(chance))
         rows = np.flatnonzero(self._scored)
         out = np.full(w.shape, np.nan)
         for start in range(0, len(rows), block := _block(index, self.x, w)):
@@ -287,9 +373,14 @@ class PosteriorConditional:
         """Return log p^(W = w | S_1:t), (n,), averaged over stored draws, all W together.
 
         The log score of the law at held-out w (n, w_dim). NaN where one of w is, or an input is
-        not seen and the law has not learned to do without.
+        not seen and the law has not learned to do without. draws : see :meth:`log_density`.
         """
-        w = self._beside(w)
+        w, support = self._beside(w), self.support
+        if support is not None:
+            cell, chance = cells_of(support, w), self.probabilities()
+            found = np.where(cell < 0, 0.0, chance[np.arange(len(w)), cell])
+            with np.errstate(divide="ignore"):
+                return np.where(np.isnan(w.sum(-1) + chance[:, 0]), np.nan, np.log(found))
         index = self.law.some(draws)
         out = np.full(len(self.x), np.nan)
         rows = np.flatnonzero(self._scored & ~np.isnan(w.sum(-1)))
@@ -530,12 +621,27 @@ class PosteriorLaw:
             out[:, rows] = self.kernel.sample(filled, index, rng)
         return self.scaler.w_out(out)
 
+    def probabilities_at(self, x: Float2) -> Float2:
+        """Return P(W = value | x), (n, cells), at rows x (n, p), for W of finitely many values."""
+        kernel = self.kernel
+        if not isinstance(kernel, KnowsValues):
+            raise ModelError(f"{self.law.label}: its W does not take finitely many values.")
+        cells = len(kernel.support)
+        out: Float2 = self._predicted(x, lambda rows: kernel.probabilities(rows)[None], 1, cells)[0]
+        return out
+
     def _at(self, x: Float2, predict: Callable[[Any], Float3], size: int) -> Float3:
         """Predict (size, n, w_dim) in raw units from rows x (n, p), some of which may hold NaN."""
+        return self.scaler.w_out(self._predicted(x, predict, size, len(self.schema.w_names)))
+
+    def _predicted(
+        self, x: Float2, predict: Callable[[Any], Float3], size: int, width: int
+    ) -> Float3:
+        """Predict (size, n, width) from rows x (n, p), averaged over what is not seen of them."""
         hole = np.isnan(x.sum(-1))
         if self.law.unseen == "learned" or not hole.any():
-            return self.scaler.w_out(predict(self.scaler.x_in(x)))
-        out = np.full((size, len(x), len(self.schema.w_names)), np.nan)
+            return predict(self.scaler.x_in(x))
+        out = np.full((size, len(x), width), np.nan)
         if not hole.all():
             out[:, ~hole] = predict(self.scaler.x_in(x[~hole]))
         if getattr(self.kernel, "takes_moments", False):
@@ -553,7 +659,7 @@ class PosteriorLaw:
                 size,
                 self.kernel.columns,
             )
-        return self.scaler.w_out(out)
+        return out
 
     def newest(self, past: Float2) -> Float1:
         """Return x (p,) of the last row of past (time, s_dim); rows before its first are unseen."""

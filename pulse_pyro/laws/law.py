@@ -410,6 +410,9 @@ class Law:
         data = self._data(history)
         if self.family is None:
             return data, self
+        if hasattr(self.family, "settle"):  # W in units of its own, by how its column is declared
+            data, family = self.family.settle(data, history)
+            return data, replace(self, family=family)
         return data, replace(self, family=self.family.resolve(data))
 
     def _data(self, history: History) -> FitData:

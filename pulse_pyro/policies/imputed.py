@@ -92,6 +92,8 @@ class Tracking(Protocol):
 class Imputed:
     """phihat = E[Phi((S_t, W), a) | S_1:t], exact where Phi is affine in w, else by Monte Carlo.
 
+    Where W takes finitely many values it is the exact sum over them, whatever Phi is.
+
     size, seed : draws a round; ONE set serves every arm.
     """
 
@@ -136,6 +138,15 @@ class Imputed:
         return rows
 
     def _fill(self, past: list[Follower], arms: list[int], affine: bool, out: Float) -> None:
+        first = past[0] if len(past) == 1 or not arms else past[arms[0]]
+        support = None if affine else getattr(first.conditional, "support", None)
+        if support is not None:
+            for a in arms:
+                own = past[0] if len(past) == 1 else past[a]
+                chance = own.conditional.probabilities()[0]  # type: ignore[attr-defined]
+                rows = np.repeat(own.now[None], len(support), axis=0)
+                out[0, 0, a] = chance @ self.features(rows, support, a)
+            return
         w: Float2 | None = None
         start = None if affine else self.rng.bit_generator.state
         for a in arms:

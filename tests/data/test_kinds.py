@@ -139,13 +139,16 @@ def test_a_kind_of_a_column_that_is_not_used_is_refused():
         build(["city"], {"town": "categorical"})
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "instead"),
-    [("city", "categorical", "a 0/1 column for each level"), ("hour", "clock 24", "sine")],
-)
-def test_w_must_be_numbers_and_the_cure_is_named(name, kind, instead):
-    with pytest.raises(DataError, match=f"'{name}' must be numeric.*W.*{instead}"):
-        build(["visits"], {name: kind}, missing=[name])
+def test_w_must_be_numbers_and_the_cure_is_named():
+    with pytest.raises(DataError, match=r"'hour' must be numeric.*W.*sine"):
+        build(["city"], {"city": "categorical", "hour": "clock 24"}, missing=["hour"])
+
+
+def test_a_categorical_w_becomes_columns_of_0_and_1():
+    history = build(["hour"], {"city": "categorical"}, missing=["city"])
+    assert history.w_names == ("city[Paris]", "city[Rome]")
+    assert history.schema.w_declared == (history.schema.w_columns[0],) * 2
+    assert set(np.unique(history.w[np.isfinite(history.w)])) == {0.0, 1.0}
 
 
 def test_text_in_w_is_not_sent_to_a_kind_that_w_cannot_be():
