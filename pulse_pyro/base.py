@@ -62,7 +62,12 @@ class FeatureMap(Protocol):
 
 
 class Conditional(Protocol):
-    """p^(W | S_1:t) at n rows; NaN wherever the law does not answer (an input is not seen)."""
+    """p^(W | S_1:t) at n rows; NaN wherever the law does not answer (an input is not seen).
+
+    Where W takes finitely many values it may also have ``support``, (cells, w_dim), and
+    ``probabilities()``, (n, cells): E[Phi] is then the exact sum over them. ``closed_cdf`` : True
+    where :meth:`cdf` carries no Monte Carlo error, so that a PIT is taken from it.
+    """
 
     @property
     def exact(self) -> bool:
