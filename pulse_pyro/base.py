@@ -730,8 +730,27 @@ class ModelCard:
         """One line per site."""
         import pandas as pd
 
-        rows = [(s.name, s.kind, s.shape, s.distribution, s.discrete) for s in self.sites]
-        return pd.DataFrame(rows, columns=["site", "kind", "shape", "distribution", "discrete"])
+        rows = [
+            (s.name, s.kind, s.shape, s.distribution, s.discrete, self.role(s), s.support or 1)
+            for s in self.sites
+        ]
+        names = ["site", "kind", "shape", "distribution", "discrete", "role", "terms"]
+        return pd.DataFrame(rows, columns=names)
+
+    def role(self, site: Site) -> str:
+        """Return what becomes of a site, in words."""
+        if site.kind == "global":
+            return "global: drawn from the posterior"
+        if site.kind == "unit":
+            return "per unit: fitted, not stored"
+        if site.kind == "observed":
+            given = f" given {', '.join(site.parents)}" if site.parents else ""
+            return f"W{given}"
+        if not self.by_site or not site.support:
+            return "per row: drawn anew"
+        if site.discrete:
+            return "per row, enumerated: summed out of fit and prediction"
+        return "per row: fitted, integrated out of predictions"
 
     def __repr__(self) -> str:
         speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
@@ -744,7 +763,8 @@ class ModelCard:
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
             f"  global sites: {latent}\n  local sites: {local}\n"
-            f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
+            + self._summary()
+            + f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
             + "".join(
                 DISCRETE.format(s.name)
                 for s in self.sites
@@ -752,6 +772,18 @@ class ModelCard:
             )
             + ("" if self.vectorised else SLOW)
         )
+
+    def _summary(self) -> str:
+        """Lines on the W columns and on what is summed over, if there are any."""
+        lines = []
+        if self.columns:
+            each = [f"{s.name} ({s.distribution})" for s in self.sites if s.kind == "observed"]
+            lines.append(f"  a site per W column: {', '.join(each)}\n")
+        if self.summed:
+            sizes = {s.name: s.support for s in self.sites}
+            each = [f"{name} ({sizes[name]})" for name in self.summed]
+            lines.append(f"  summed over: {', '.join(each)}, {self.cells} terms a row\n")
+        return "".join(lines)
 
     def _repr_html_(self) -> str:
         return f"<pre>{self!r}</pre>{self.table.to_html(index=False)}"
