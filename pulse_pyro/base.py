@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -646,8 +647,8 @@ SLOW = (
     "sd[..., None], and .to_event(1) on vector sites"
 )
 DISCRETE = (
-    "\n  site {!r} is discrete: no engine fits it; sum it out (MixtureSameFamily), or bring a "
-    "guide of your own for Svi"
+    "\n  site {!r} is discrete and not summed out: no engine fits it; give it finite support "
+    '(Bernoulli, Categorical) inside plate "rows", or bring a guide of your own for Svi'
 )
 
 
@@ -657,7 +658,10 @@ class Site:
 
     ``global`` sites stand outside plate "rows" and make up the posterior; ``unit`` ones stand in
     plate "units", belong to single units of the archive and are not stored; ``local`` ones stand
-    inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w.
+    inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w, or the
+    site of a W column. support : how many values the site is summed over, 0 if it is not: a
+    discrete one over all it has, a normal latent over the nodes of a quadrature (at prediction
+    only). parents : W columns that this one is conditioned on.
     """
 
     name: str
@@ -666,6 +670,8 @@ class Site:
     event_shape: tuple[int, ...]
     distribution: str
     discrete: bool
+    support: int = 0
+    parents: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -686,6 +692,9 @@ class ModelCard:
     closed_mean : w has a closed-form mean given the global sites.
     nesting : plate dimensions the model uses; draws go to the left of them.
     unseen : what becomes of inputs that are not seen at prediction time.
+    columns : the W columns, where each has a site of its own; none where "w" is one site.
+    levels : for each of these the numbers its codes 0, 1, ... stand for, () where it has none: the
+        model sees codes of an ordinal column, whoever asks sees the declared numbers.
     """
 
     sites: tuple[Site, ...]
@@ -695,6 +704,8 @@ class ModelCard:
     nesting: int
     closed_mean: bool
     unseen: str = "refused"
+    columns: tuple[str, ...] = ()
+    levels: tuple[tuple[float, ...], ...] = ()
 
     @property
     def globals(self) -> tuple[Site, ...]:
@@ -707,12 +718,72 @@ class ModelCard:
         return tuple(site for site in self.sites if site.kind == "local")
 
     @property
+    def enumerated(self) -> tuple[Site, ...]:
+        """Discrete latents of rows, summed out of the fit and of predictions."""
+        return tuple(site for site in self.locals if site.discrete and site.support)
+
+    @property
+    def sampled(self) -> tuple[Site, ...]:
+        """Latents of rows that cannot be summed over: they are drawn at prediction."""
+        return tuple(site for site in self.locals if not site.support)
+
+    @property
+    def summed_latents(self) -> tuple[str, ...]:
+        """Names of the latents of rows that are summed over at prediction."""
+        return tuple(site.name for site in self.locals if site.support)
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """Those, and the W columns that others are conditioned on, for means and densities."""
+        columns = tuple(site.name for site in self._parents if site.support)
+        return self.summed_latents + columns
+
+    @property
+    def draws_for_means(self) -> bool:
+        """Whether a mean of W needs draws of what cannot be summed over."""
+        return bool(self.sampled) or not all(site.support for site in self._parents)
+
+    @property
+    def by_site(self) -> bool:
+        """Whether there is something to sum over, or a site per W column."""
+        return bool(self.columns or self.enumerated)
+
+    @property
+    def cells(self) -> int:
+        """Values of all summed sites together: what one row costs against a model without."""
+        return prod(site.support for site in self.sites if site.name in self.summed)
+
+    @property
+    def _parents(self) -> tuple[Site, ...]:
+        above = {name for site in self.sites for name in site.parents}
+        return tuple(site for site in self.sites if site.name in above)
+
+    @property
     def table(self) -> DataFrame:
         """One line per site."""
         import pandas as pd
 
-        rows = [(s.name, s.kind, s.shape, s.distribution, s.discrete) for s in self.sites]
-        return pd.DataFrame(rows, columns=["site", "kind", "shape", "distribution", "discrete"])
+        rows = [
+            (s.name, s.kind, s.shape, s.distribution, s.discrete, self.role(s), s.support or 1)
+            for s in self.sites
+        ]
+        names = ["site", "kind", "shape", "distribution", "discrete", "role", "terms"]
+        return pd.DataFrame(rows, columns=names)
+
+    def role(self, site: Site) -> str:
+        """Return what becomes of a site, in words."""
+        if site.kind == "global":
+            return "global: drawn from the posterior"
+        if site.kind == "unit":
+            return "per unit: fitted, not stored"
+        if site.kind == "observed":
+            given = f" given {', '.join(site.parents)}" if site.parents else ""
+            return f"W{given}"
+        if not self.by_site or not site.support:
+            return "per row: drawn anew"
+        if site.discrete:
+            return "per row, enumerated: summed out of fit and prediction"
+        return "per row: fitted, integrated out of predictions"
 
     def __repr__(self) -> str:
         speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
@@ -725,10 +796,27 @@ class ModelCard:
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
             f"  global sites: {latent}\n  local sites: {local}\n"
-            f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
-            + "".join(DISCRETE.format(s.name) for s in self.sites if s.discrete)
+            + self._summary()
+            + f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
+            + "".join(
+                DISCRETE.format(s.name)
+                for s in self.sites
+                if s.discrete and not s.support and s.kind != "observed"
+            )
             + ("" if self.vectorised else SLOW)
         )
+
+    def _summary(self) -> str:
+        """Lines on the W columns and on what is summed over, if there are any."""
+        lines = []
+        if self.columns:
+            each = [f"{s.name} ({s.distribution})" for s in self.sites if s.kind == "observed"]
+            lines.append(f"  a site per W column: {', '.join(each)}\n")
+        if self.summed:
+            sizes = {s.name: s.support for s in self.sites}
+            each = [f"{name} ({sizes[name]})" for name in self.summed]
+            lines.append(f"  summed over: {', '.join(each)}, {self.cells} terms a row\n")
+        return "".join(lines)
 
     def _repr_html_(self) -> str:
         return f"<pre>{self!r}</pre>{self.table.to_html(index=False)}"

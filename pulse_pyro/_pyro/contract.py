@@ -1,7 +1,8 @@
 """The contract of a law's model, checked by running it: model(x, w=None)."""
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,44 +11,63 @@ import pyro.poutine as poutine
 import torch
 
 from pulse_pyro._core.arrays import Float2
-from pulse_pyro._core.errors import ModelError, PulseError, nearest
-from pulse_pyro._pyro.predict import has_mean, run_at_draws
+from pulse_pyro._core.errors import DataError, ModelError, PulseError, nearest
+from pulse_pyro._pyro.predict import run_at_draws
 from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.sites import MOST_CELLS, NODES, is_normal, mean_of, runs_at, support_of
 from pulse_pyro.base import ModelCard, Site
 
 Model = Callable[..., Any]
 RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows", n, dim=-1)'
 
 
-def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard:
+def check_model(
+    model: Model, x: Float2, w: Float2, name: str = "", columns: tuple[str, ...] = ()
+) -> ModelCard:
     """Run the model on a few rows of x (n, p), w (n, w_dim) and describe it, or say what is wrong.
 
+    columns : names of the W columns; a model may have a site for each of them instead of "w".
+
     Checked: site "w" exists, is observed when w is given and sampled when it is not, has batch
-    shape (rows,) and event shape (w_dim,); plate "rows" is on dim -1; no site outside the plate
-    changes shape with the number of rows; and whether all draws can run at once. NOT checked:
-    that the model is a sensible description of the data.
+    shape (rows,) and event shape (w_dim,), or the site of every W column batch shape (rows,) and
+    no event; plate "rows" is on dim -1; no site outside the plate changes shape with the number of
+    rows; and whether all draws can run at once. NOT checked: that the model is a sensible
+    description of the data.
     """
     label = name or getattr(model, "__name__", "model")
     many = max(min(len(x), 8), 2)
     rows = np.arange(many) % len(x)
-    x, w = np.nan_to_num(x[rows]), w[rows]
-    extras = _extras(model, w)
+    x, first, w = np.nan_to_num(x[rows]), w, w[rows]
     with sandbox(0, "contract"):
-        tx, tw = torch.as_tensor(x), torch.as_tensor(np.nan_to_num(w))
-        given = _trace(model, label, tx, tw, extras)
+        tx = torch.as_tensor(x)
         free = _trace(model, label, tx, None, {})
-        short = _trace(model, label, tx[:-1], tw[:-1], {k: v[:-1] for k, v in extras.items()})
+        by_column = has_column_sites(free, columns, many)
+        outcomes = columns if by_column else ("w",)
+        tw = _given(free, first, rows, columns) if by_column else torch.as_tensor(np.nan_to_num(w))
+        extras = _extras(model, w, outcomes if by_column else ())
+        given = _trace(model, label, tx, tw, extras)
+        short = _trace(
+            model, label, tx[:-1], _cut(tw, -1), {k: _cut(v, -1) for k, v in extras.items()}
+        )
         learned = [n for n, node in given.nodes.items() if node["type"] == "param"]
         if learned:
             raise ModelError(
                 f"{label}: {learned[0]!r} is a pyro.param, but only sample sites leave a fit; give "
                 "it a prior with pyro.sample."
             )
-        _check_w(label, given, free, many, tw.shape[-1])
+        if by_column:
+            for column in columns:
+                _check_column(label, column, given, free, many)
+        else:
+            _check_w(label, given, free, many, w.shape[-1])
         # a unit's own latent that is drawn at prediction too is a row's latent there
         sites = tuple(
             replace(site, kind="local") if site.kind == "unit" and site.name in free.nodes else site
-            for site in (_site(n, node) for n, node in given.nodes.items() if _stochastic(node))
+            for site in (
+                _site(n, node, outcomes)
+                for n, node in given.nodes.items()
+                if _stochastic(node, outcomes)
+            )
         )
         for site in sites:
             other = short.nodes.get(site.name)
@@ -68,59 +88,242 @@ def check_model(model: Model, x: Float2, w: Float2, name: str = "") -> ModelCard
                 "from the archive; give the parameters priors with pyro.sample."
             )
         nesting = max(1, *(len(site.batch_shape) for site in sites))
-        local = any(site.kind == "local" for site in sites)
-        closed = not local and has_mean(given.nodes["w"]["fn"])
-        _check_alone(model, label, tx, free)
-        slow = ModelCard(sites, x.shape[1], tw.shape[-1], False, nesting, closed)
+        sites = _with_supports(sites, free, by_column)
+        if by_column:
+            sites = _with_parents(model, label, tx, free, sites)
+        slow = ModelCard(
+            sites, x.shape[1], w.shape[-1], False, nesting, False, columns=outcomes * by_column
+        )
+        if slow.cells > MOST_CELLS:
+            raise ModelError(
+                f"{label}: sites {', '.join(slow.summed)} are summed over together, which makes "
+                f"{slow.cells} terms a row (limit {MOST_CELLS}); use fewer of them or fewer values."
+            )
+        known = all(mean_of(free.nodes[n]["fn"]) is not None for n in outcomes)
+        drawn = slow.draws_for_means if slow.by_site else bool(slow.locals)
+        slow = replace(slow, closed_mean=known and not drawn)
+        _check_alone(model, label, tx, free, outcomes)
         fast = replace(slow, vectorised=True)
         return fast if _same_law(model, label, tx, tw, slow, fast) else slow
 
 
-def _extras(model: Model, w: Float2) -> dict[str, torch.Tensor]:
+def has_column_sites(free: Any, columns: tuple[str, ...], many: int) -> bool:
+    """Tell from a trace without w whether each W column has a site of its own, or all are "w"."""
+    node = free.nodes.get("w")
+    if node is not None and node["type"] == "sample":
+        return "w" in columns and _shape(node) == (many,) and not node["fn"].event_shape
+    return any(n in free.nodes and _is_sample(free.nodes[n]) for n in columns)
+
+
+def samples_columns(model: Model, x: Float2, label: str, columns: tuple[str, ...]) -> bool:
+    """Tell whether a model has a site per W column; x (n, p) are a few rows of its inputs."""
+    with sandbox(0, "contract"):
+        tx = torch.as_tensor(np.nan_to_num(x))
+        return has_column_sites(_trace(model, label, tx, None, {}), columns, len(x))
+
+
+def check_values(
+    model: Model,
+    x: torch.Tensor,
+    w: dict[str, torch.Tensor],
+    counts: dict[str, torch.Tensor],
+    label: str,
+    place: Callable[[int], str],
+) -> None:
+    """Refuse a W that its site cannot have, by column, row and unit.
+
+    x (n, p), w and counts by column, (n,) each: the values, and which of them count. place : tells
+    where a row stands.
+    """
+    with sandbox(0, "support"), torch.no_grad():
+        nodes = _trace(model, label, x, w, {}).nodes
+        for name, value in w.items():
+            fn = nodes[name]["fn"]
+            odd = torch.nonzero(~fn.support.check(value) & counts[name])
+            if len(odd):
+                row = int(odd[0, -1])
+                got = float(value[row])
+                held = "a number that is none of its levels" if got == -1 else f"{got:g}"
+                raise DataError(
+                    f"{label}: W column {name!r} holds {held} in {place(row)}, which its site, "
+                    f"{type(fn).__name__}, cannot have ({len(odd)} such rows); correct the data, "
+                    "or give the column another distribution."
+                )
+
+
+class _Asked(Mapping[str, None]):
+    """A stand-in for w that notes which columns a model asks for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> None:
+        if name not in self.names:
+            self.names.append(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return 1  # "w or {}" must keep it
+
+
+def asked_columns(model: Model, x: Float2) -> tuple[str, ...]:
+    """Return the W columns that a model has sites for, in the order it asks for them.
+
+    None if its site is "w", or if it fails: the contract check then says why.
+    """
+    asked = _Asked()
+    with sandbox(0, "contract"):
+        try:
+            nodes = poutine.trace(model).get_trace(torch.as_tensor(x), asked).nodes
+        except Exception:  # a model that wants a tensor
+            return ()
+    return tuple(n for n in asked.names if n in nodes and _is_sample(nodes[n]))
+
+
+def _cut(value: Any, stop: int) -> Any:
+    """Return the rows up to ``stop`` of a tensor, or of every tensor of a mapping."""
+    if isinstance(value, dict):
+        return {name: each[:stop] for name, each in value.items()}
+    return value[:stop]
+
+
+def _given(free: Any, w: Float2, rows: Any, columns: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return W by column at some rows; values that a site could not have are made up."""
+    out = {}
+    for j, name in enumerate(columns):
+        value = torch.as_tensor(w[rows, j])
+        node = free.nodes.get(name)
+        if node is not None and _is_sample(node) and node["value"].shape == value.shape:
+            fits = node["fn"].support.check(value) & ~torch.isnan(value)
+            value = torch.where(fits, value, node["value"].to(value.dtype))
+        out[name] = torch.nan_to_num(value)
+    return out
+
+
+def _with_supports(sites: tuple[Site, ...], free: Any, by_column: bool) -> tuple[Site, ...]:
+    """Note over how many values a site is summed: latents of rows, and W columns."""
+
+    def size(site: Site) -> int:
+        fn = free.nodes[site.name]["fn"] if site.name in free.nodes else None
+        if (
+            fn is None
+            or site.kind not in ("local", "observed")
+            or site.name == "w" * (not by_column)
+        ):
+            return 0
+        values = support_of(fn)
+        if values is not None:
+            return len(values)
+        return NODES if site.kind == "local" and sums and is_normal(fn) else 0
+
+    sums = by_column or any(site.kind == "local" and site.discrete for site in sites)
+    return tuple(replace(site, support=size(site)) for site in sites)
+
+
+def _with_parents(
+    model: Model, label: str, x: torch.Tensor, free: Any, sites: tuple[Site, ...]
+) -> tuple[Site, ...]:
+    """Note which W columns a column is conditioned on: its law moves when they are others."""
+    held = {site.name: free.nodes[site.name]["value"] for site in sites if site.name in free.nodes}
+    names = [site.name for site in sites if site.kind == "observed"]
+    laws = {n: free.nodes[n]["fn"].log_prob(held[n]) for n in names}
+    parents: dict[str, list[str]] = {n: [] for n in names}
+    for above in names:
+        fn = free.nodes[above]["fn"]
+        values = support_of(fn)
+        for shift in range(1, 3):  # another value for certain, or two that are drawn
+            other = fn.sample()
+            if values is not None:
+                code = (held[above][:, None] == values).to(torch.int64).argmax(-1)
+                other = values[(code + shift) % len(values)]
+            fixed = poutine.condition(model, {**held, above: other})
+            nodes = _trace(fixed, label, x, None, {}).nodes
+            for n in names:
+                same = torch.allclose(nodes[n]["fn"].log_prob(held[n]), laws[n], equal_nan=True)
+                if n != above and above not in parents[n] and not same:
+                    parents[n].append(above)
+    return tuple(replace(site, parents=tuple(parents.get(site.name, ()))) for site in sites)
+
+
+def _extras(model: Model, w: Float2, columns: tuple[str, ...]) -> dict[str, Any]:
     """Return stand-ins for what a model asks for beside x and w."""
     named = inspect.signature(model).parameters if callable(model) else {}
+    seen: Any = torch.as_tensor(~np.isnan(w))
     stands = {
         "unit": torch.arange(len(w)) // 2,
-        "seen": torch.as_tensor(~np.isnan(w)),
+        "seen": dict(zip(columns, seen.unbind(-1), strict=True)) if columns else seen,
     }
     return {name: value for name, value in stands.items() if name in named}
 
 
-def _trace(
-    model: Model, label: str, x: torch.Tensor, w: torch.Tensor | None, extras: dict[str, Any]
-) -> Any:
+def _trace(model: Model, label: str, x: torch.Tensor, w: Any, extras: dict[str, Any]) -> Any:
     try:
         return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)), **extras)
     except PulseError:
         raise
     except Exception as cause:
         call = "model(x)" if w is None else "model(x, w)"
+        said = str(cause).strip().splitlines()[0] if str(cause).strip() else ""
         raise ModelError(
             f"{label}: {call} failed for x {tuple(x.shape)} of {x.dtype}: {type(cause).__name__}: "
-            f"{str(cause).strip().splitlines()[0] if str(cause).strip() else ''}. Remember: {RULE}."
+            f"{said}. {_advice(said)}Remember: {RULE}."
         ) from cause
+
+
+ADVICE = (  # what Pyro or torch says, what to write instead
+    (
+        r"Multiple sample sites named '(.*)'",
+        "two sites are called '{0}': a column has one site, and a plate is opened once, with "
+        'rows = pyro.plate("rows", x.shape[-2], dim=-1), then with rows: ... as often as needed',
+    ),
+    (
+        r"[Bb]ool(ean)? value of Tensor|converted to Scalar|a Tensor with .* elements",
+        "a model runs for all rows and draws at once, so it must not branch on values: write "
+        "torch.where(x[..., 0] > 0, high, low) for if",
+    ),
+    (
+        r"mat1 and mat2|size mismatch|m1 and m2 to have the same dtype|must match the size",
+        "parameters get axes on their left when draws run at once: write (x * b).sum(-1) for x @ b",
+    ),
+    (
+        r"expected scalar type|same dtype|dtype .*float|Float but",
+        "everything is float64: make tensors inside the model, torch.zeros(p), without "
+        "dtype=torch.float32",
+    ),
+)
+
+
+def _advice(said: str) -> str:
+    """Return the line to write instead of what made Pyro or torch stop, if it is known."""
+    for pattern, line in ADVICE:
+        found = re.search(pattern, said)
+        if found:
+            return f"Perhaps {line.format(*found.groups())}. "
+    return ""
 
 
 def _is_sample(node: dict[str, Any]) -> bool:
     return node["type"] == "sample" and not poutine.util.site_is_subsample(node)
 
 
-def _stochastic(node: dict[str, Any]) -> bool:
-    return _is_sample(node) and (not node["is_observed"] or node["name"] == "w")
+def _stochastic(node: dict[str, Any], outcomes: tuple[str, ...]) -> bool:
+    return _is_sample(node) and (not node["is_observed"] or node["name"] in outcomes)
 
 
 def _shape(node: dict[str, Any]) -> tuple[int, ...]:
     return tuple(node["fn"].batch_shape) + tuple(node["fn"].event_shape)
 
 
-def _site(name: str, node: dict[str, Any]) -> Site:
+def _site(name: str, node: dict[str, Any], outcomes: tuple[str, ...]) -> Site:
     plates = {frame.name for frame in node["cond_indep_stack"]}
     fn = node["fn"]
     base = fn.base_dist if hasattr(fn, "base_dist") else fn
     return Site(
         name,
         "observed"
-        if name == "w"
+        if name in outcomes
         else "local"
         if "rows" in plates
         else "unit"
@@ -129,7 +332,7 @@ def _site(name: str, node: dict[str, Any]) -> Site:
         tuple(fn.batch_shape),
         tuple(fn.event_shape),
         type(base).__name__,
-        bool(fn.support.is_discrete) if name != "w" else False,
+        bool(fn.support.is_discrete) if name not in outcomes else False,
     )
 
 
@@ -156,35 +359,102 @@ def _check_w(label: str, given: Any, free: Any, many: int, w_dim: int) -> None:
         )
 
 
-def _check_alone(model: Model, label: str, x: torch.Tensor, free: Any) -> None:
-    """Refuse a model in which a row's law depends on the other rows: online there is only one."""
-    latent = {n: node for n, node in free.nodes.items() if n != "w" and _stochastic(node)}
-    if any(_site(n, node).kind != "global" for n, node in latent.items()):
-        return  # a row's own latent is drawn anew each time
-    held = poutine.condition(model, {n: node["value"] for n, node in latent.items()})
-    value = free.nodes["w"]["value"]
-    alone = _trace(held, label, x[-1:], None, {}).nodes["w"]["fn"]
-    one, two = free.nodes["w"]["fn"].log_prob(value)[-1], alone.log_prob(value[-1:])[0]
-    if not torch.allclose(one, two, rtol=1e-6, equal_nan=True):
+def _check_column(label: str, name: str, given: Any, free: Any, many: int) -> None:
+    line = f'pyro.sample("{name}", ..., obs=w.get("{name}"))'
+    names = [n for n, node in given.nodes.items() if _is_sample(node)]
+    if name not in names:
         raise ModelError(
-            f"{label}: the law of a row changes with the other rows (log-density {float(two):.4g} "
-            f"alone, {float(one):.4g} among others); online there is only one row, so no "
-            "x.mean(-2) or x.std(-2) in a model: put it into the summary or the data."
+            f"{label}: W column {name!r} has no site{nearest(name, names)} Write {line} inside "
+            'plate "rows".'
+        )
+    node = given.nodes[name]
+    if not node["is_observed"]:
+        raise ModelError(f"{label}: model(x, w) does not observe site {name!r}; write {line}.")
+    if name not in free.nodes or free.nodes[name]["is_observed"]:
+        raise ModelError(
+            f"{label}: model(x) does not sample site {name!r}, but with w=None it must; begin with "
+            f"w = w or {{}} and write {line}."
+        )
+    frame = next((f for f in node["cond_indep_stack"] if f.name == "rows"), None)
+    if frame is None or frame.dim != -1:
+        raise ModelError(
+            f"{label}: site {name!r} is not inside plate 'rows' on dim -1; write "
+            f'with pyro.plate("rows", x.shape[-2], dim=-1): {line}.'
+        )
+    batch, event = tuple(node["fn"].batch_shape), tuple(node["fn"].event_shape)
+    if batch != (many,) or event:
+        raise ModelError(
+            f"{label}: site {name!r} has batch shape {batch} and event shape {event} for {many} "
+            f"rows; they must be ({many},) and (): one number a row, so no [..., None] and no "
+            ".to_event(1) for the site of a column."
         )
 
 
+def _check_alone(
+    model: Model, label: str, x: torch.Tensor, free: Any, outcomes: tuple[str, ...]
+) -> None:
+    """Refuse a model in which a row's law depends on the other rows: online there is only one."""
+    latent = {
+        n: node
+        for n, node in free.nodes.items()
+        if n not in outcomes and _stochastic(node, outcomes)
+    }
+    if any(_site(n, node, outcomes).kind != "global" for n, node in latent.items()):
+        return  # a row's own latent is drawn anew each time
+    values = {n: free.nodes[n]["value"] for n in outcomes}
+    held = {n: node["value"] for n, node in latent.items()}
+    if len(outcomes) > 1:  # a column may be conditioned on another
+        held |= {n: value[-1:] for n, value in values.items()}
+    alone = _trace(poutine.condition(model, held), label, x[-1:], None, {})
+    for n, value in values.items():
+        one = free.nodes[n]["fn"].log_prob(value)[-1]
+        two = alone.nodes[n]["fn"].log_prob(value[-1:])[0]
+        if not torch.allclose(one, two, rtol=1e-6, equal_nan=True):
+            raise ModelError(
+                f"{label}: the law of a row changes with the other rows (log-density "
+                f"{float(two):.4g} alone, {float(one):.4g} among others); online there is only one "
+                "row, so no x.mean(-2) or x.std(-2) in a model: put it into the summary or data."
+            )
+
+
 def _same_law(
-    model: Model, label: str, x: torch.Tensor, w: torch.Tensor, slow: ModelCard, fast: ModelCard
+    model: Model, label: str, x: torch.Tensor, w: Any, slow: ModelCard, fast: ModelCard
 ) -> bool:
     """Compare log p(w | draw) of two prior draws, run one by one and both at once."""
     traces = [_trace(model, label, x, None, {}) for _ in range(2)]
+    # row-wise latents too, unless they are summed over: the same noise for both
+    held = (*slow.globals, *(slow.sampled if slow.by_site else slow.locals))
     draws = {
         site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
-        for site in (*slow.globals, *slow.locals)  # row-wise latents too: the same noise for both
+        for site in held
     }
     try:
-        apart = run_at_draws(model, x, draws, slow).log_prob(w)
-        at_once = run_at_draws(model, x, draws, fast).log_prob(w)
+        if slow.by_site:
+            apart, at_once = (_densities(model, x, w, draws, card) for card in (slow, fast))
+        else:
+            apart = run_at_draws(model, x, draws, slow).log_prob(w)
+            at_once = run_at_draws(model, x, draws, fast).log_prob(w)
         return bool(torch.allclose(apart, at_once, rtol=1e-8))
     except Exception:  # whatever a model does when it does not broadcast
         return False
+
+
+def _densities(
+    model: Model, x: torch.Tensor, w: Any, draws: dict[str, torch.Tensor], card: ModelCard
+) -> torch.Tensor:
+    """Return log p(w | draw), of all W together and of each column."""
+    values = w if card.columns else {"w": w}
+    joint = [
+        run.log_total(*(run.nodes[n]["fn"].log_prob(v) for n, v in values.items()))
+        for run in runs_at(model, x, draws, card, card.summed_latents, w)
+    ]
+    if card.draws_for_means:  # columns that are drawn differ from run to run
+        return torch.cat(joint)
+    each = [
+        run.log_total(run.nodes[n]["fn"].log_prob(v))
+        for run in runs_at(model, x, draws, card, card.summed)
+        for n, v in values.items()
+    ]
+    if card.vectorised:
+        each = [one[i : i + 1] for i in range(len(joint[0])) for one in each]
+    return torch.cat([*joint, *each])

@@ -22,7 +22,8 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
-from pulse_pyro.base import ModelCard
+from pulse_pyro._pyro.sites import summed_model
+from pulse_pyro.base import ModelCard, Site
 
 # The posterior of a model as one function of a flat, whitened vector.
 #
@@ -164,6 +165,12 @@ class Problem:
     energy: Callable[..., Any] | None = None
     start: Mapping[str, Float] | None = None
 
+    @property
+    def summed(self) -> Callable[..., Any]:
+        """The model with discrete latents of rows summed out."""
+        names = tuple(site.name for site in self.card.enumerated)
+        return summed_model(self.model, names, self.card.nesting) if names else self.model
+
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
     """Fit inside the sandbox; only arrays of the global sites leave it."""
@@ -174,7 +181,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
             fit = _svi_with_guide(problem, problem.guide, inference)
         else:
             potential = Potential(
-                problem.model, problem.args, problem.label, problem.energy, problem.start
+                problem.summed, problem.args, problem.label, problem.energy, problem.start
             )
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
@@ -201,12 +208,9 @@ def _errors_in_words(label: str) -> Iterator[None]:
 def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
     """Say what no engine could make sense of: discrete sites, data outside w's support."""
     own_guide = isinstance(inference, Svi) and problem.guide is not None
-    discrete = [s.name for s in problem.card.sites if s.discrete and s.kind != "observed"]
-    if discrete and not own_guide:
-        raise ModelError(
-            f"{problem.label}: site {discrete[0]!r} is discrete, and every engine here needs "
-            "continuous sites; sum it out (e.g. MixtureSameFamily) or pass your own guide to Svi."
-        )
+    lost = [s for s in problem.card.sites if s.discrete and s not in problem.card.enumerated]
+    if lost and not own_guide:
+        raise ModelError(f"{problem.label}: {_how_to_sum(lost[0])} or pass your own guide to Svi.")
     with sandbox(0, "support"), pyro.validation_enabled(True):
         try:
             poutine.trace(problem.model).get_trace(*problem.args).compute_log_prob()
@@ -214,6 +218,22 @@ def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
             raise ModelError(
                 f"{problem.label}: the data do not fit the model's distributions: {cause}"
             ) from cause
+
+
+def _how_to_sum(site: Site) -> str:
+    """Say why a discrete site is not summed out, and what to write instead."""
+    if site.kind != "local":
+        return (
+            f"site {site.name!r} is discrete and shared by rows, and every engine here needs "
+            "continuous sites; sum it out by hand (e.g. MixtureSameFamily), let each row have its "
+            f'own: with pyro.plate("rows", ...): pyro.sample("{site.name}", ...), make it '
+            f'continuous: pyro.sample("{site.name}", dist.Beta(1.0, 1.0)),'
+        )
+    return (
+        f"site {site.name!r} is discrete, {site.distribution}, and has no finite support to sum "
+        f'over; cut it off: pyro.sample("{site.name}", dist.Categorical(logits=law.log_prob('
+        "torch.arange(50.0)[:, None]).T)),"
+    )
 
 
 def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
@@ -300,8 +320,14 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     # a guide made outside the sandbox may keep its parameters in the store, which is scoped here
     optimiser = pyro.optim.ClippedAdam({"lr": how.rate, "lrd": _decay(how)})
     with pyro.settings.context(module_local_params=False):
-        _check_guide(problem, guide)
-        svi = SVI(problem.model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
+        found = _check_guide(problem, guide)
+        own = all(site.name in found.nodes for site in problem.card.enumerated)
+        svi = SVI(
+            problem.model if own else problem.summed,
+            guide,
+            optimiser,
+            Trace_ELBO(num_particles=PARTICLES),
+        )
         losses = np.empty(how.steps)
         for i in bar(range(how.steps), label="SVI"):
             with without_nan_warnings():
@@ -309,14 +335,14 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
             _refuse_nan(losses[i], i, problem.label)
         _refuse_diverged(losses, problem.label)
         with torch.no_grad():
-            found = Predictive(guide, num_samples=how.draws)(*problem.args)
+            drawn = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
-    draws = {name: found[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
+    draws = {name: drawn[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {"loss_drop": _loss_drop(losses)}, losses)
 
 
-def _check_guide(problem: Problem, guide: Any) -> None:
-    """Run the guide once, before the long part."""
+def _check_guide(problem: Problem, guide: Any) -> Any:
+    """Run the guide once, before the long part, and return its trace."""
     try:
         found = poutine.trace(guide).get_trace(*problem.args)
     except Exception as cause:
@@ -327,6 +353,7 @@ def _check_guide(problem: Problem, guide: Any) -> None:
     absent = [site.name for site in problem.card.globals if site.name not in found.nodes]
     if absent:
         raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
+    return found
 
 
 def _fresh(guide: Any) -> Any:

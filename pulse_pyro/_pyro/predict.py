@@ -57,16 +57,23 @@ def run_at_draws(
             fixed = poutine.condition(model, {name: value[i] for name, value in draws.items()})
             parts.append(poutine.trace(fixed).get_trace(x).nodes["w"]["fn"])
         return Stacked(parts)
-    padded = {}
-    for site in (site for site in card.sites if site.name in draws):
-        gap = (1,) * (card.nesting - len(site.batch_shape))
-        padded[site.name] = draws[site.name].reshape(count, *gap, *site.shape)
-    fixed = poutine.condition(model, padded)
+    fixed = poutine.condition(model, padded(draws, card, count))
     with pyro.plate("_draws", count, dim=-card.nesting - 1):
         fn = poutine.trace(fixed).get_trace(x).nodes["w"]["fn"]
     # plates between the draws and the rows are not part of w's contract: nesting axes of size 1
     shape = torch.Size([count, len(x)])
     return fn if fn.batch_shape == shape else _squeezed(fn, shape)
+
+
+def padded(
+    draws: Mapping[str, torch.Tensor], card: ModelCard, count: int
+) -> dict[str, torch.Tensor]:
+    """Return draws (m, *batch, *event) with singleton axes right of m, as many as plates need."""
+    out = {}
+    for site in (site for site in card.sites if site.name in draws):
+        gap = (1,) * (card.nesting - len(site.batch_shape))
+        out[site.name] = draws[site.name].reshape(count, *gap, *site.shape)
+    return out
 
 
 def _squeezed(fn: Any, shape: torch.Size) -> Any:
@@ -198,15 +205,28 @@ def simulate_prior(
     with sandbox(seed, "prior", *names), torch.no_grad():
         nodes = poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes
         truth = {site.name: nodes[site.name]["value"].numpy().copy() for site in card.globals}
-        w = nodes["w"]["value"].numpy().astype(np.float64)
+        w = _w_of(nodes, card.columns)
+        for j, numbers in enumerate(card.levels):
+            w[:, j] = np.array(numbers)[w[:, j].astype(np.int64)] if numbers else w[:, j]
         if "seen" in nodes:
             w[nodes["seen"]["value"].numpy() == 0] = np.nan
     return Simulated(truth, w)
 
 
-def prior_w(model: Callable[..., Any], x: Float2, seed: int) -> Float2:
-    """Draw w, (n, w_dim), at x (n, p), with parameters from the prior."""
+def prior_w(
+    model: Callable[..., Any], x: Float2, seed: int, columns: tuple[str, ...] = ()
+) -> Float2:
+    """Draw w, (n, w_dim), at x (n, p), with parameters from the prior.
+
+    columns : the W columns, if each has a site of its own.
+    """
     with sandbox(seed, "prior w"), torch.no_grad():
-        value = poutine.trace(model).get_trace(torch.tensor(x)).nodes["w"]["value"]
-        out: Float2 = value.numpy().astype(np.float64)
-    return out
+        return _w_of(poutine.trace(model).get_trace(torch.tensor(x)).nodes, columns)
+
+
+def _w_of(nodes: Mapping[str, Any], columns: tuple[str, ...]) -> Float2:
+    """Return the w that a run drew, (n, w_dim)."""
+    if not columns:
+        drawn: Float2 = nodes["w"]["value"].numpy().astype(np.float64)
+        return drawn
+    return np.stack([nodes[name]["value"].numpy().astype(np.float64) for name in columns], axis=-1)

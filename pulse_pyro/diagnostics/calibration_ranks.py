@@ -151,7 +151,8 @@ def sbc(
             raise ModelError(
                 f"sbc: archive {r} drawn from the prior of {law.label} has no W at all."
             )
-        _, fit = settled.fit_data(FitData.raw(replace(rows, w=drawn.w)), how, _seed(seed, r))
+        own = FitData.raw(replace(rows, w=drawn.w), data.columns, data.units)
+        _, fit = settled.fit_data(own, how, _seed(seed, r))
         ranked, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
         ranks.append(ranked)
     every = np.stack(ranks)

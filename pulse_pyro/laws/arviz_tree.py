@@ -222,7 +222,9 @@ def row_groups(
 
 def _latent(fitted: PosteriorLaw) -> list[str]:
     """Sites that rows have of their own, over which a density would have to be averaged."""
-    return [] if fitted.card is None else [site.name for site in fitted.card.locals]
+    if fitted.card is None or fitted.card.by_site:  # summed out, or averaged over
+        return []
+    return [site.name for site in fitted.card.locals]
 
 
 def row_attrs(fitted: PosteriorLaw, history: History, rows: ArchiveRows) -> dict[str, Any]:

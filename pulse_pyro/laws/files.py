@@ -247,7 +247,7 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
 
     x = archive.rows(law.summary).x[:50] if not made else _inputs(law, archive)
     model = law.model_for(x.shape[1], card.w_dim)
-    w = np.concatenate([prior_w(model, x, r) for r in range(200)])
+    w = np.concatenate([prior_w(model, x, r, card.columns) for r in range(200)])
     if not np.isfinite(w).all():
         raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
     names = "made-up rows of one S column" if made else f"{len(archive.units)} units of the archive"
@@ -280,21 +280,25 @@ def _inputs(law: Law, archive: History) -> Any:
 
 def _made_up(law: Law) -> History:
     """Six units, one S column, W from the model's prior; zeros where the model cannot run."""
+    from pulse_pyro._pyro.contract import asked_columns
     from pulse_pyro._pyro.predict import prior_w
 
+    columns: tuple[str, ...] = ()
     length = law.summary.memory + 8
     s = stream(0, "made up").standard_normal((6, length, 1))
     try:
         x = law.summary(s)
         whole = np.isfinite(x).all(-1)
-        drawn = prior_w(law.model_for(x.shape[-1], 1), x[whole], 0)
+        model = law.model_for(x.shape[-1], 1)
+        columns = asked_columns(model, x[whole])
+        drawn = prior_w(model, x[whole], 0, columns)
         drawn = drawn if drawn.ndim == 2 else np.zeros((len(drawn), 1))
         w = np.zeros((6, length, drawn.shape[-1]))
         w[whole] = drawn
     except Exception:  # whatever is wrong, the contract check says it better
         w = np.zeros((6, length, 1))
     names = tuple(f"unit{i}" for i in range(6))
-    columns = tuple(f"w{j}" for j in range(w.shape[-1]))
+    columns = columns or tuple(f"w{j}" for j in range(w.shape[-1]))
     if not np.isfinite(w).all():
         raise DataError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
     return History.from_arrays(s, w, units=names, s_names=("s",), w_names=columns)

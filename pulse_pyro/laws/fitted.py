@@ -482,11 +482,13 @@ class PosteriorLaw:
         if self.law.family is not None:
             return self.law.family.kernel(self.draws)
         from pulse_pyro._pyro.predict import PyroKernel
+        from pulse_pyro._pyro.sites import SitesKernel
 
         if self.card is None:
             raise ModelError(f"{self.law.label}: a custom law cannot predict without its card.")
         model = self.law.model_for(self.card.x_dim, self.card.w_dim)
-        return PyroKernel(model, self.draws, self.card)
+        kernel = SitesKernel if self.card.by_site else PyroKernel
+        return kernel(model, self.draws, self.card)
 
     @cached_property
     def id(self) -> str:

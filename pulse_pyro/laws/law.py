@@ -21,7 +21,7 @@ from pulse_pyro._pyro.inference import (
     Svi,
     choose_engine,
 )
-from pulse_pyro.base import ModelCard, Summary
+from pulse_pyro.base import Column, ModelCard, Summary
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.laws.conjugate import gram
 from pulse_pyro.laws.ellipsoid import LeastSquares, scaled_squares
@@ -38,7 +38,8 @@ class FitData:
     """Rows of an archive, their moments, and the units the law works in.
 
     mean : (p + w_dim,) raw column means of [x, w]; moments : their centred Gram matrix. count :
-    rows behind the moments, where the rows themselves are not kept.
+    rows behind the moments, where the rows themselves are not kept. columns, units : what W holds,
+    and what the units of the archive are called, where that is known.
     """
 
     rows: Rows
@@ -46,15 +47,20 @@ class FitData:
     moments: Float2
     scaler: Scaler
     count: int | None = None
+    columns: tuple[Column, ...] = ()
+    units: tuple[str, ...] = ()
 
     @classmethod
-    def raw(cls, rows: Rows) -> FitData:
+    def raw(
+        cls, rows: Rows, columns: tuple[Column, ...] = (), units: tuple[str, ...] = ()
+    ) -> FitData:
         """Take rows in their own units; where rows have holes, moments are of what is seen."""
         x, w = rows.x, rows.w
         mean, moments = gram(x, w)
         if np.isnan(mean).any():
             mean, moments = _gram_with_holes(x, w)
-        return cls(rows, mean, moments, Scaler.raw(x.shape[1], w.shape[1]))
+        scaler = Scaler.raw(x.shape[1], w.shape[1])
+        return cls(rows, mean, moments, scaler, columns=columns, units=units)
 
     def standardised(self, kinds: list[str]) -> FitData:
         """Change to standard units; columns of x of one kind share one scale."""
@@ -121,6 +127,13 @@ def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
     return mean, filled.T @ filled
 
 
+def level_numbers(column: Column) -> tuple[float, ...]:
+    """Return the numbers that the codes 0, 1, ... of an ordinal W column stand for."""
+    if column.kind != "ordinal":
+        return ()
+    return tuple(getattr(column, "numbers", map(float, range(len(column.levels)))))
+
+
 def wants(model: Callable[..., Any] | None, name: str) -> bool:
     """Tell whether a model asks for ``unit`` or ``seen`` by naming it as a parameter."""
     try:
@@ -148,17 +161,20 @@ def run_model(
     """
     import torch
 
-    from pulse_pyro._pyro.contract import check_model
     from pulse_pyro._pyro.engines import Problem, run_engine
 
     assert isinstance(how, Nuts | Svi | Laplace), f"{label}: {how!r} was not refused"
-    card = check_model(model, data.x, data.w, label)
+    card = checked(model, data, label)
     if short is not None:
         problem = Problem(short, (), card, label, guide=guide, energy=energy, start=start)
         return card, run_engine(problem, how, seed)
     extras: dict[str, Any] = {}
     if wants(model, "unit"):
         extras["unit"] = torch.as_tensor(data.unit)
+    if card.columns:
+        bound, args = _with_columns(model, data, card, label, extras)
+        problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
+        return card, run_engine(problem, how, seed)
     w = data.w
     if wants(model, "seen"):
         extras["seen"] = torch.as_tensor(~np.isnan(w))
@@ -167,6 +183,54 @@ def run_model(
     bound = partial(model, **extras)
     problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
     return card, run_engine(problem, how, seed)
+
+
+def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
+    """Check a model on the rows, and note what the codes of its W columns stand for."""
+    from pulse_pyro._pyro.contract import check_model
+
+    card = check_model(model, data.x, data.w, label, tuple(c.name for c in data.columns))
+    if not card.columns:
+        return card
+    return replace(card, levels=tuple(level_numbers(column) for column in data.columns))
+
+
+def _with_columns(
+    model: Callable[..., Any], data: FitData, card: ModelCard, label: str, extras: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return a model with a site per W column, and x and w by column, as it is fitted on them.
+
+    A column counts in rows where it is seen; one conditioned on others, where they are too.
+    """
+    import torch
+
+    from pulse_pyro._pyro.contract import check_values
+    from pulse_pyro._pyro.sites import SeenOnly, codes_of
+
+    def place(row: int) -> str:
+        unit = int(data.rows.unit[row])
+        name = repr(data.units[unit]) if data.units else f"number {unit}"
+        return f"row {int(data.rows.time[row])} of unit {name}"
+
+    codes = codes_of(data.w, card.levels)
+    there = ~np.isnan(data.w)
+    sites = {site.name: site for site in card.sites}
+    at = {name: j for j, name in enumerate(card.columns)}
+    w, counts = {}, {}
+    for name, j in at.items():
+        if not there[:, j].any():
+            raise DataError(f"{label}: W column {name!r} was never recorded in the archive.")
+        known = codes[there[:, j], j]
+        w[name] = torch.as_tensor(np.where(there[:, j], codes[:, j], known[0]))
+        above = [there[:, at[parent]] for parent in sites[name].parents]
+        counts[name] = torch.as_tensor(np.logical_and.reduce([there[:, j], *above]))
+    if "seen" in inspect.signature(model).parameters:
+        extras["seen"] = dict(zip(card.columns, torch.as_tensor(there).unbind(-1), strict=True))
+    x = torch.as_tensor(data.x)
+    bound = partial(model, **extras)
+    check_values(bound, x, w, counts, label, place)
+    whole = all(bool(each.all()) for each in counts.values())
+    return bound if whole else SeenOnly(counts)(bound), (x, w)
 
 
 # A law: a Pyro model of W given a causal summary of S, not yet fitted.
@@ -251,7 +315,9 @@ class Law:
     ----------
     model : model(x, w=None) with x (n, p), w (n, w_dim); samples "w" inside plate "rows" on
         dim -1 and broadcasts over leading dimensions of its global sites (use (x * b).sum(-1)
-        rather than x @ b). Built-in laws leave it None: it then depends on p and w_dim.
+        rather than x @ b). Or it has one site per W column, named like the column, without an
+        event axis; w is then a mapping from column to (n,), with codes 0, 1, ... of an ordinal.
+        Built-in laws leave it None: it then depends on p and w_dim.
     summary : what of the past the model sees.
     name : for messages and reports.
     dims : names of site axes, for labelled results.
@@ -263,7 +329,10 @@ class Law:
 
     A model that names a third parameter is handed more of the archive while it is fitted:
     ``unit`` (n,), the unit of each row as 0, 1, ... (None at prediction: a new unit), and ``seen``
-    (n, w_dim), which w were recorded: rows without w are then kept, and w is 0 there.
+    (n, w_dim), which w were recorded: rows without w are then kept, and w is 0 there. With a site
+    per column ``seen`` is a mapping too; rows in which some W is seen are kept, and a column counts
+    where it is seen, together with those it is conditioned on. Discrete latents of rows are summed
+    out of fit and prediction, if their support is finite.
     """
 
     model: Callable[..., Any] | None
@@ -316,11 +385,9 @@ class Law:
 
     def check(self, history: History) -> ModelCard:
         """Run the model on a few rows and describe its sites, or say which rule it breaks."""
-        from pulse_pyro._pyro.contract import check_model
-
         data, law = self.prepare(history)
         model = law.model_for(data.rows.x.shape[1], data.w_dim)
-        card = check_model(model, data.x, data.w, self.label)
+        card = checked(model, data, self.label)
         return replace(card, unseen=law.unseen)
 
     def fit(
@@ -433,10 +500,36 @@ class Law:
             holes = "w"
             if np.isnan(history.w).all():
                 raise DataError(f"{self.label}: no W was recorded in the archive at all.")
-        data = FitData.raw(history.rows(self.summary, holes=holes))
+        rows = self._rows(history, holes)
+        data = FitData.raw(rows, history.schema.w_columns, history.units)
         if self.family is None:  # a custom model states its priors in the units of the data
             return data
         return data.standardised(self.kinds(history.s_names))
+
+    def _rows(self, history: History, holes: Literal["", "x", "w"]) -> Rows:
+        """Return rows to fit on; where every W column has a site, one W that is seen is enough."""
+        if holes or self.model is None or history.w.shape[1] == 1 or self.family is not None:
+            return history.rows(self.summary, holes=holes)
+        if not np.isnan(history.w).any():
+            return history.rows(self.summary)
+        from pulse_pyro._pyro.contract import samples_columns
+
+        rows = history.rows(self.summary, holes="w")
+        names = history.schema.w_names
+        if not samples_columns(self.model, rows.x[:2], self.label, names):
+            return history.rows(self.summary)
+        keep = ~np.isnan(rows.w).all(-1)
+        if not keep.any():
+            raise DataError(f"{self.label}: no W was recorded in the archive at all.")
+        return replace(
+            rows,
+            x=rows.x[keep],
+            w=rows.w[keep],
+            unit=rows.unit[keep],
+            time=rows.time[keep],
+            at=rows.at[keep],
+            dropped=rows.dropped + int((~keep).sum()),
+        )
 
     def kinds(self, s_names: tuple[str, ...]) -> list[str]:
         """Return the kind of each input: lags of one column share one scale."""

@@ -298,7 +298,8 @@ def _matching_card(law: Law, card: ModelCard | None, x_mean: Float) -> ModelCard
         raise BundleError("it holds a custom law without its model card.")
     model = law.model_for(card.x_dim, card.w_dim)
     try:
-        now = check_model(model, np.tile(x_mean, (8, 1)), np.zeros((8, card.w_dim)), law.label)
+        rows, w = np.tile(x_mean, (8, 1)), np.zeros((8, card.w_dim))
+        now = check_model(model, rows, w, law.label, card.columns)
     except PulseError as cause:
         raise BundleError(f"the law passed does not run: {cause}") from cause
     if card.unseen != law.unseen:

@@ -19,13 +19,15 @@ FOLDER = Path(__file__).parents[2] / "models"
 FILES = [f for f in sorted(FOLDER.glob("*.py")) if "\ndef model(" in f.read_text()]  # no state
 UNITS, TIME = 6, 32
 S = np.random.default_rng(0).standard_normal((UNITS, TIME, 1))
-PHI = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+PHI = Features(
+    lambda s, w, a: np.hstack([w[:, :1] * (a == 0), w[:, :1] * (a == 1)]), 2, ("w0", "w1")
+)
 pytestmark = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
-def archive(w):
+def archive(w, columns=()):
     names = tuple(f"u{i}" for i in range(UNITS))
-    columns = tuple(f"w{j}" for j in range(w.shape[-1]))
+    columns = columns or tuple(f"w{j}" for j in range(w.shape[-1]))
     return History.from_arrays(S, w, units=names, s_names=("s",), w_names=columns)
 
 
@@ -40,10 +42,12 @@ def fitted(file):
     law = law_from_file(file)
     x = law.summary(S)
     whole = np.isfinite(x).all(-1)
-    drawn = simulate_prior(law.model, x[whole], np.nonzero(whole)[0], checked(file).card, 3)
-    w = np.full((UNITS, TIME, 1), np.nan)
+    card = checked(file).card
+    drawn = simulate_prior(law.model, x[whole], np.nonzero(whole)[0], card, 3)
+    w = np.full((UNITS, TIME, drawn.w.shape[1]), np.nan)
     w[whole] = drawn.w
-    return law, archive(w), law.fit(archive(w), Laplace(draws=100), seed=0), drawn.truth
+    history = archive(w, card.columns)
+    return law, history, law.fit(history, Laplace(draws=100), seed=0), drawn.truth
 
 
 def test_it_is_short_and_tells_its_story(file):
@@ -88,10 +92,10 @@ def test_its_mean_is_the_average_of_its_samples(file):
     at_draws = mean_draws_at(fit, window, 20_000, rng=np.random.default_rng(1))
     cold = law.summary.memory - 1
     # the same posterior draws on both sides: only the noise of w is left
-    gap = (drawn - at_draws)[:, 0, cold:, 0]
+    gap = (drawn - at_draws)[:, 0, cold:]
     assert_mean(gap, 0.0)
-    shown = mean_at(fit, window)[0, cold:, 0]
-    np.testing.assert_allclose(at_draws[:, 0, cold:, 0].mean(0), shown, rtol=1e-9)
+    shown = mean_at(fit, window)[0, cold:]
+    np.testing.assert_allclose(at_draws[:, 0, cold:].mean(0), shown, rtol=1e-9)
 
 
 def test_it_survives_being_saved(file, tmp_path):
@@ -121,6 +125,8 @@ def test_rounds_that_lack_an_input_are_refused_in_a_sentence(file):
 
 
 def test_two_columns_of_w_are_refused_where_one_is_meant(file):
-    w = np.abs(np.random.default_rng(1).standard_normal((UNITS, TIME, 2))).round()
-    with pytest.raises(ModelError, match=rf"^{file.stem}: site 'w'.*\(1,\).*\(2,\)"):
-        law_from_file(file).check(archive(w))
+    own = checked(file).card.columns
+    w = np.abs(np.random.default_rng(1).standard_normal((UNITS, TIME, len(own) + 1 + (not own))))
+    says = "W column 'v' has no site" if own else r"site 'w'.*\(1,\).*\(2,\)"
+    with pytest.raises(ModelError, match=rf"^{file.stem}: {says}"):
+        law_from_file(file).check(archive(w.round(), (*own, "v") if own else ()))

@@ -13,6 +13,7 @@ from scipy.special import expit
 
 from pulse_pyro import Features, History, Laplace, calibrate, law_from_file, linear_lags
 from pulse_pyro._core.errors import ModelError
+from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.laws.files import new_law
 from tests.helpers import FALSE_ALARM, draws_at, mean_at, z_bound
 
@@ -25,6 +26,9 @@ PROMISED = {
     "heteroscedastic_lags",
     "mnar_selection",
     "seasonal_lags",
+    "ordinal_mood",
+    "mood_and_sleep",
+    "censored_minutes",
 }
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((9, 2)), RNG.standard_normal((9, 1))
@@ -247,3 +251,21 @@ def test_a_gallery_law_is_calibrated_like_any_other():
     bound = found.reward_error(held_out.grid.s)
     assert np.isfinite(bound[:, 1:]).all()
     assert (bound[:, 1:, 1] > 0).all()
+
+
+def test_minutes_at_the_top_are_at_least_so_many():
+    own, x = law("censored_minutes").model, np.array([[0.3], [-1.0]])
+    values = {"a": 3.5, "b": np.array([0.4]), "sd": 0.8}
+    with sandbox(0):
+        fixed = {
+            site: torch.as_tensor(value, dtype=torch.float64) for site, value in values.items()
+        }
+        nodes = poutine.trace(poutine.condition(own, fixed)).get_trace(torch.as_tensor(x)).nodes
+        found = nodes["minutes"]["fn"]
+        for i, loc in enumerate(3.5 + 0.4 * x[:, 0]):
+            free = stats.lognorm(0.8, scale=np.exp(loc))
+            mean = integrate.quad(lambda t, free=free: t * free.pdf(t), 0, 60)[0] + 60 * free.sf(60)
+            assert_allclose(found.mean[i], mean, rtol=1e-7)
+            for value, density in ((20.0, free.logpdf(20)), (60.0, free.logsf(60))):
+                at = found.log_prob(torch.full((2,), value, dtype=torch.float64))
+                assert_allclose(at[i], density, rtol=1e-9)

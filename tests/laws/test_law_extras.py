@@ -234,7 +234,7 @@ def test_a_built_in_law_keeps_its_own_way():
 def test_an_unknown_third_parameter_is_a_plain_error(name):
     space = {"observe": observe, "pyro": pyro, "dist": dist}
     exec(f"def model(x, w, {name}):\n    pass\n", space)
-    with pytest.raises(ModelError, match=f"missing 1 required positional argument: '{name}'"):
+    with pytest.raises(ModelError, match=f"missing .* required positional arguments?: .*'{name}'"):
         Law(space["model"], Identity()).check(HISTORY)
 
 

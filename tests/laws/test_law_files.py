@@ -48,7 +48,7 @@ BROKEN = [
     ("summary", changed(("SUMMARY =", "summary =")), "'summary' is not used.*'SUMMARY'"),
     ("Guide", GOOD + "\nGuide = None\n", "'Guide' is not used; did you mean 'guide'"),
     ("model is a number", "model = 3\n", "'model' must be a function.*3"),
-    ("takes nothing", "def model():\n    pass\n", "model\\(x, w\\) failed.*TypeError"),
+    ("takes nothing", "def model():\n    pass\n", "model\\(x\\) failed.*TypeError"),
     ("number as SUMMARY", changed(("Lags(2)  #", "2  #")), "such as Lags\\(3\\), but got 2"),
     ("class as SUMMARY", changed(("Lags(2)  #", "Lags  #")), "summary must be"),
     ("UNSEEN learned", GOOD + '\nUNSEEN = "learned"\n', "'refused' or 'conditioned on'"),
@@ -149,13 +149,18 @@ DISCRETE = {
 }
 
 
-@pytest.mark.parametrize("text", DISCRETE.values(), ids=list(DISCRETE))
 @pytest.mark.parametrize(
     "how", [Laplace(), Nuts(20, 10), Svi(20, 5)], ids=lambda h: type(h).__name__
 )
-def test_discrete_latents_are_refused_with_the_cure(text, how, write):
+def test_a_discrete_latent_of_all_rows_is_refused_with_the_cure(how, write):
     with pytest.raises(ModelError, match=r"'z' is discrete.*sum it out.*MixtureSameFamily"):
-        law_from_file(write(text)).fit(HISTORY, how, seed=0)
+        law_from_file(write(DISCRETE["global"])).fit(HISTORY, how, seed=0)
+
+
+def test_a_discrete_latent_of_a_row_is_summed_out(write):
+    law = law_from_file(write(DISCRETE["a row's own"]))
+    assert [site.name for site in law.check(HISTORY).enumerated] == ["z"]
+    assert set(law.fit(HISTORY, Laplace(20), seed=0).draws) == {"a", "b", "sd"}
 
 
 def test_a_guide_that_misses_a_site_is_told_which(write):

@@ -16,6 +16,7 @@ from pulse_pyro import (
     linear_lags,
     sbc,
 )
+from pulse_pyro.laws.files import check_law
 
 EVERY = sorted((Path(__file__).parents[2] / "models").glob("*.py"))
 FILES = [file for file in EVERY if "\ndef model(" in file.read_text()]  # without a state
@@ -23,13 +24,12 @@ ARCHIVES = int(os.environ.get("PULSE_REPS", "60"))
 SHORT = Nuts(draws=99, warmup=100, chains=1)
 
 
-def inputs(units=10, time=22, s_dim=1):
+def inputs(units=10, time=22, s_dim=1, w_names=("w",)):
     s = np.random.default_rng(0).standard_normal((units, time, s_dim))
     names = tuple(f"u{i}" for i in range(units))
     columns = tuple(f"s{i}" for i in range(s_dim))
-    return History.from_arrays(
-        s, np.zeros((units, time, 1)), units=names, s_names=columns, w_names=("w",)
-    )
+    w = np.zeros((units, time, len(w_names)))
+    return History.from_arrays(s, w, units=names, s_names=columns, w_names=w_names)
 
 
 def show(name, found):
@@ -42,7 +42,8 @@ def show(name, found):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_ranks_of_a_gallery_model_are_uniform(file):
-    found = sbc(law_from_file(file), inputs(), SHORT, replications=ARCHIVES, seed=0)
+    rows = inputs(w_names=check_law(file).card.columns or ("w",))
+    found = sbc(law_from_file(file), rows, SHORT, replications=ARCHIVES, seed=0)
     show(file.stem, found)
     assert found.p_value > 1e-3
 

@@ -1,0 +1,440 @@
+"""A site per W column, and latents of rows: summed over, not drawn, wherever that can be done.
+
+For each row, with z the row's latents and the W columns that others are conditioned on,
+
+    p(w_j | x, draw) = sum_z p(z | x, draw) p(w_j | z, x, draw).
+
+Discrete sites are summed over their support, normal latents by Gauss-Hermite quadrature; every
+one has an axis of its own to the left of the draws, so that one run of the model gives all terms.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pyro.poutine as poutine
+import torch
+from pyro.poutine.messenger import Messenger
+
+from pulse_pyro._core.arrays import Float, Float2, Float3
+from pulse_pyro._pyro.predict import CHUNK, LOCAL_REPEATS, has_mean, padded
+from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro.base import ModelCard
+
+NODES = 32  # of the quadrature over a normal latent
+MOST_CELLS = 4096  # values of all sites that are summed over together
+DENSITY_REPEATS = 256  # redraws of what cannot be summed over, for a density
+
+
+def support_of(fn: Any) -> torch.Tensor | None:
+    """Return the values (k,) of a distribution of finite support, None of any other."""
+    if not getattr(fn, "has_enumerate_support", False) or fn.event_shape:
+        return None
+    try:
+        return torch.as_tensor(fn.enumerate_support(expand=False)).reshape(-1)
+    except NotImplementedError:  # counts out of totals that differ from row to row
+        return None
+
+
+def is_normal(fn: Any) -> bool:
+    """Tell whether quadrature is made for this latent."""
+    return isinstance(fn, dist.Normal) and not fn.event_shape
+
+
+def codes_of(w: Float2, levels: tuple[tuple[float, ...], ...]) -> Float2:
+    """Return w (n, w_dim) as a model sees it: codes 0, 1, ... for numbers of declared levels.
+
+    -1, which no site can have, for a number that is none of them; NaN stays.
+    """
+    out = np.array(w, np.float64)
+    for j, numbers in enumerate(levels):
+        if numbers:
+            same = out[:, j, None] == np.array(numbers)
+            code = np.where(same.any(-1), same.argmax(-1), -1.0)
+            out[:, j] = np.where(np.isnan(out[:, j]), np.nan, code)
+    return out
+
+
+def numbers_of(codes: torch.Tensor, numbers: tuple[float, ...]) -> torch.Tensor:
+    """Return what the codes 0, 1, ... of one column stand for."""
+    return torch.tensor(numbers)[codes.long()] if numbers else codes.to(torch.float64)
+
+
+class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
+    """Give sites all their values at once, each along an axis of its own.
+
+    names : the sites. first : the first free axis, counted from the right, e.g. -2. Afterwards
+    ``axes`` tells which axis a site got, ``log_weight`` the quadrature's weights along it.
+    """
+
+    def __init__(self, names: tuple[str, ...], first: int) -> None:
+        super().__init__()
+        self.names, self.first = names, first
+        self.axes: dict[str, int] = {}
+        self.log_weight: dict[str, torch.Tensor] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] not in self.names or msg["value"] is not None:
+            return
+        axis = self.first - len(self.axes)
+        along = (-1,) + (1,) * (-axis - 1)
+        fn = msg["fn"]
+        values = support_of(fn)
+        if values is None:
+            nodes, weight = np.polynomial.hermite_e.hermegauss(NODES)
+            log_weight = torch.as_tensor(np.log(weight / weight.sum()))
+            self.log_weight[msg["name"]] = log_weight.reshape(along)
+            msg["value"] = fn.loc + fn.scale * torch.as_tensor(nodes).reshape(along)
+        else:
+            msg["value"] = values.reshape(along)
+        self.axes[msg["name"]] = axis
+
+
+class SeenOnly(Messenger):  # type: ignore[misc]  # Pyro has no types
+    """Leave rows out of the likelihood of a W column: seen, column -> (n,) True where it counts."""
+
+    def __init__(self, seen: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def _pyro_sample(self, msg: Any) -> None:
+        seen = self.seen.get(msg["name"])
+        if seen is not None and msg["is_observed"]:
+            msg["mask"] = seen if msg["mask"] is None else msg["mask"] & seen
+
+
+def summed_model(
+    model: Callable[..., Any], names: tuple[str, ...], nesting: int
+) -> Callable[..., Any]:
+    """Return the model with discrete latents of rows summed out: only the other latents are left.
+
+    names : the sites inside plate "rows" to sum over. nesting : axes that plates use.
+    """
+
+    def summed(*args: Any, **extras: Any) -> None:
+        hidden: set[str] = set()
+
+        def hide(msg: Any) -> bool:
+            # noted here, before whoever runs this model holds its parameters at values
+            own = msg["type"] == "sample" and (msg["is_observed"] or msg["name"] in names)
+            if own:
+                hidden.add(msg["name"])
+            return bool(own)
+
+        with poutine.block(hide_fn=hide), poutine.trace() as tracer:
+            SumOver(names, -nesting - 1)(model)(*args, **extras)
+        trace = tracer.trace
+        trace.compute_log_prob(site_filter=lambda name, _: name in hidden)
+        rows, rest = torch.zeros(()), torch.zeros(())
+        for name in hidden:
+            node = trace.nodes[name]
+            if any(frame.name == "rows" for frame in node["cond_indep_stack"]):
+                rows = rows + node["log_prob"]
+            else:
+                rest = rest + node["log_prob_sum"]
+        per_row = _log_sum(rows, nesting)
+        pyro.factor("_summed_over_rows", per_row.sum() + rest)
+
+    return summed
+
+
+def _log_sum(terms: torch.Tensor, width: int) -> torch.Tensor:
+    """Log of the sum of exp over all axes but the last ``width``."""
+    extra = terms.ndim - width
+    return torch.logsumexp(terms, dim=tuple(range(extra))) if extra > 0 else terms
+
+
+@dataclass
+class Run:
+    """One run of a model with sites summed over: all that is needed of its sites.
+
+    shape : (draws, 1, ..., rows), the axes that are not summed over.
+    """
+
+    nodes: Mapping[str, Any]
+    axes: Mapping[str, int]
+    log_weight: dict[str, torch.Tensor]
+    shape: tuple[int, ...]
+    _weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def log_prob_of(self, name: str) -> torch.Tensor:
+        """Log weight of every value of a site that is summed over."""
+        if name not in self._weights:
+            node = self.nodes[name]
+            known = self.log_weight.get(name)
+            self._weights[name] = node["fn"].log_prob(node["value"]) if known is None else known
+        return self._weights[name]
+
+    def _above(self, *terms: torch.Tensor) -> list[torch.Tensor]:
+        """Weights of the summed sites that some terms vary with, and of those above them."""
+        found: dict[str, torch.Tensor] = {}
+        waiting = list(terms)
+        while waiting:
+            term = waiting.pop()
+            for name, axis in self.axes.items():
+                if name not in found and term.ndim >= -axis and term.shape[axis] > 1:
+                    found[name] = self.log_prob_of(name)
+                    waiting.append(found[name])
+        return list(found.values())
+
+    def flat(self, value: torch.Tensor) -> torch.Tensor:
+        """Return (draws, rows)."""
+        return value.broadcast_to(self.shape).reshape(math.prod(self.shape[:-1]), -1)
+
+    def log_total(self, *terms: torch.Tensor) -> torch.Tensor:
+        """Log of the sum over z of p(z) exp(terms), (draws, rows)."""
+        every = torch.zeros(())
+        for term in (*terms, *self._above(*terms)):
+            every = every + term
+        return self.flat(_log_sum(every, len(self.shape)))
+
+    def average(self, term: torch.Tensor) -> torch.Tensor:
+        """Sum over z of p(z) term, (draws, rows)."""
+        weight = torch.zeros(())
+        for each in self._above(term):
+            weight = weight + each
+        total = weight.exp() * term
+        extra = total.ndim - len(self.shape)
+        return self.flat(total.sum(dim=tuple(range(extra))) if extra > 0 else total)
+
+
+def mean_of(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
+    """Return the mean of a distribution, over its support if need be; None if it is not known.
+
+    numbers : what the codes 0, 1, ... stand for, if they do.
+    """
+    values = support_of(fn)
+    if values is None:
+        return fn.mean if has_mean(fn) else None
+    each = values.reshape(-1, *(1,) * len(fn.batch_shape))
+    return (numbers_of(each, numbers) * fn.log_prob(each).exp()).sum(0)
+
+
+def cdf_of(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
+    """Return P(W <= w) of a distribution, over its support if need be; None if it is not known."""
+    values = support_of(fn)
+    if values is None:
+        try:
+            return torch.as_tensor(fn.cdf(w))
+        except (NotImplementedError, AttributeError):
+            return None
+    each = values.reshape(-1, *(1,) * len(fn.batch_shape))
+    return torch.where(numbers_of(each, numbers) <= w, fn.log_prob(each).exp(), 0.0).sum(0)
+
+
+def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
+    """Return log p(w), -inf outside the support and NaN where w is NaN."""
+    inside = fn.support.check(w) & ~torch.isnan(w)
+    if fn.event_shape:  # of vectors: the support answers for the whole of one
+        inside = inside if inside.ndim < w.ndim else inside.all(-1)
+        safe = torch.where(inside[..., None], w, fn.sample())
+        lost = torch.isnan(w).any(-1)
+    else:
+        safe = torch.where(inside, w, fn.sample().to(w.dtype))
+        lost = torch.isnan(w)
+    out = torch.where(inside, fn.log_prob(safe), -torch.inf)
+    return torch.where(lost, torch.nan, out)
+
+
+class SitesKernel:
+    """Prediction for models with a site per W column, or with discrete latents of rows.
+
+    Answers repeat: what is drawn, because it cannot be summed over, is drawn from one stream.
+    """
+
+    def __init__(
+        self, model: Callable[..., Any], draws: Mapping[str, Float], card: ModelCard
+    ) -> None:
+        self.model, self.card = model, card
+        self.draws = {name: torch.tensor(value) for name, value in draws.items()}
+        self.count = len(next(iter(draws.values()))) if draws else 1
+        self.columns = self.count * card.w_dim * card.cells
+        self.levels = card.levels or ((),) * len(card.columns)
+
+    @property
+    def exact_mean(self) -> bool:
+        """Whether nothing has to be drawn for a mean."""
+        return self.card.closed_mean
+
+    def mean(self, x: Float2) -> Float2:
+        """Return E[w | x], (n, w_dim), the average over all draws."""
+        rows = max(CHUNK // self.columns, 1)
+        every = np.arange(self.count)
+        parts = [
+            self.mean_draws(x[start : start + rows], every).mean(0)
+            for start in range(0, len(x), rows)
+        ]
+        return np.concatenate(parts)
+
+    def mean_draws(self, x: Float2, index: Any) -> Float3:
+        """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""
+
+        def of(run: Run, at: slice) -> torch.Tensor:
+            return torch.stack([run.average(mean) for mean in self._means(run)], -1)
+
+        return self._averaged(x, index, of)
+
+    def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
+        """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
+        if x.ndim == 3:
+            parts = [self.sample(own, [i], rng) for own, i in zip(x, index, strict=True)]
+            return np.concatenate(parts)
+
+        def of(run: Run, at: slice) -> torch.Tensor:
+            if not self.card.columns:
+                value = run.nodes["w"]["value"]
+                return value.reshape(-1, *value.shape[-2:])
+            values = [
+                numbers_of(run.nodes[name]["value"], numbers)
+                for name, numbers in zip(self.card.columns, self.levels, strict=True)
+            ]
+            return torch.stack([run.flat(value) for value in values], -1)
+
+        return self._by_rows(x, index, of, (), int(rng.integers(2**62)))
+
+    def log_density(self, x: Float2, w: Float2, index: Any) -> Float2:
+        """Return log p(w | x, draw), (len(index), n), of all columns together; NaN where w is."""
+        names, known = self.card.columns, torch.as_tensor(codes_of(w, self.levels))
+        each = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
+
+        def of(run: Run, at: slice) -> torch.Tensor:
+            return run.log_total(
+                *(log_prob_of(run.nodes[name]["fn"], value[at]) for name, value in each.items())
+            )
+
+        given = {name: torch.nan_to_num(value) for name, value in each.items()}
+        return self._log_average(x, index, of, given)
+
+    def column_log_density(self, x: Float2, w: Float2, index: Any) -> Float3 | None:
+        """Return log p(w_j | x, draw), (len(index), n, w_dim), the other columns summed out.
+
+        None of a single site of several W: what it makes of one of them is not asked of Pyro.
+        """
+        if not self.card.columns:
+            return self.log_density(x, w, index)[..., None] if self.card.w_dim == 1 else None
+        known = torch.as_tensor(codes_of(w, self.levels))
+
+        def of(run: Run, at: slice) -> torch.Tensor:
+            terms = [
+                run.log_total(log_prob_of(run.nodes[name]["fn"], known[at, j]))
+                for j, name in enumerate(self.card.columns)
+            ]
+            return torch.stack(terms, -1)
+
+        return self._log_average(x, index, of, None)
+
+    def cdf(self, x: Float2, w: Float2, index: Any) -> Float3 | None:
+        """Return P(W_j <= w_j | x, draw), (len(index), n, w_dim); NaN where w is.
+
+        None where a column's distribution has neither a distribution function nor finite support.
+        """
+        known = torch.tensor(np.asarray(w, np.float64))  # in numbers: it may lie between levels
+        if not self.card.columns:
+            return None
+
+        def of(run: Run, at: slice) -> torch.Tensor:
+            each = [
+                cdf_of(run.nodes[name]["fn"], torch.nan_to_num(known[at, j]), self.levels[j])
+                for j, name in enumerate(self.card.columns)
+            ]
+            if any(one is None for one in each):
+                raise _NoDistributionFunctionError
+            return torch.stack([run.average(one) for one in each if one is not None], -1)
+
+        try:
+            found = self._averaged(x, index, of)
+        except _NoDistributionFunctionError:
+            return None
+        found[:, np.isnan(w)] = np.nan
+        return found
+
+    def _means(self, run: Run) -> Iterator[torch.Tensor]:
+        sites = zip(self.card.columns or ("w",), self.levels or ((),), strict=True)
+        for name, numbers in sites:
+            fn = run.nodes[name]["fn"]
+            mean = mean_of(fn, numbers)
+            if mean is None:
+                mean = torch.stack([fn.sample() for _ in range(64)]).mean(0)
+            yield from (mean,) if self.card.columns else mean.unbind(-1)
+
+    def _averaged(self, x: Float2, index: Any, of: Callable[[Run, slice], torch.Tensor]) -> Float3:
+        repeats = LOCAL_REPEATS if self.card.draws_for_means else 1
+        parts = [self._by_rows(x, index, of, self.card.summed, r) for r in range(repeats)]
+        out: Float3 = np.mean(parts, axis=0)
+        return out
+
+    def _log_average(
+        self,
+        x: Float2,
+        index: Any,
+        of: Callable[[Run, slice], torch.Tensor],
+        given: dict[str, torch.Tensor] | None,
+    ) -> Any:
+        """Average densities over redraws of what cannot be summed over."""
+        sums = self.card.summed if given is None else self.card.summed_latents
+        drawn = self.card.draws_for_means if given is None else bool(self.card.sampled)
+        repeats = DENSITY_REPEATS if drawn else 1
+        total = self._by_rows(x, index, of, sums, 0, given)
+        for r in range(1, repeats):
+            total = np.logaddexp(total, self._by_rows(x, index, of, sums, r, given))
+        return total - math.log(repeats)
+
+    def _by_rows(
+        self,
+        x: Float2,
+        index: Any,
+        of: Callable[[Run, slice], torch.Tensor],
+        sums: tuple[str, ...],
+        seed: int,
+        given: dict[str, torch.Tensor] | None = None,
+    ) -> Any:
+        """Run at blocks of rows; given : W by site, where it is to be observed."""
+        chosen = {name: value[index] for name, value in self.draws.items()}
+        block = max(CHUNK // (len(index) * self.card.w_dim * self.card.cells), 1)
+        tensor, parts = torch.tensor(x), []
+        with sandbox(seed, "predict"), torch.no_grad(), pyro.validation_enabled(False):
+            for start in range(0, max(len(x), 1), block):
+                at = slice(start, start + block)
+                w: Any = None if given is None else {name: v[at] for name, v in given.items()}
+                if w is not None and not self.card.columns:
+                    w = w["w"]
+                runs = runs_at(self.model, tensor[at], chosen, self.card, sums, w)
+                parts.append(torch.cat([of(run, at) for run in runs]))
+            return torch.cat(parts, dim=1).numpy()
+
+
+class _NoDistributionFunctionError(Exception):
+    pass
+
+
+def runs_at(
+    model: Callable[..., Any],
+    x: torch.Tensor,
+    draws: Mapping[str, torch.Tensor],
+    card: ModelCard,
+    sums: tuple[str, ...],
+    w: Any = None,
+) -> Iterator[Run]:
+    """Run a model at draws (m, *site shape): once for all of them, or once for each.
+
+    sums : the sites to sum over. w : given, as the model wants it, or None.
+    """
+    args = (x,) if w is None else (x, w)
+    count = len(next(iter(draws.values()))) if draws else 1
+    if card.vectorised:
+        fixed = poutine.condition(model, padded(draws, card, count))
+        over = SumOver(sums, -card.nesting - 2)
+        with pyro.plate("_draws", count, dim=-card.nesting - 1):
+            nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
+        shape = (count, *(1,) * (card.nesting - 1), len(x))
+        yield Run(nodes, over.axes, over.log_weight, shape)
+        return
+    for i in range(count):
+        fixed = poutine.condition(model, {name: value[i] for name, value in draws.items()})
+        over = SumOver(sums, -card.nesting - 2)
+        nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
+        yield Run(nodes, over.axes, over.log_weight, (1,) * card.nesting + (len(x),))
