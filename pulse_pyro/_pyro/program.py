@@ -171,12 +171,12 @@ class StepCard(ModelCard):
     """A program with a state that meets the contract.
 
     state : how it is filtered: "discrete" (forward algorithm), "gaussian" (Kalman) or "particles".
-    sampled : columns of S that the step samples, which may be unseen. why : why no exact filter
+    modelled : columns of S that the step samples, which may be unseen. why : why no exact filter
     suits the state.
     """
 
     state: StateKind = "particles"
-    sampled: tuple[str, ...] = ()
+    modelled: tuple[str, ...] = ()
     states: int = 0
     why: str = ""
 
@@ -194,7 +194,7 @@ class StepCard(ModelCard):
             f"StepCard: ok, state z{list(self.locals[0].shape)}, {how}\n"
             f"  global sites: {shown}\n  columns: {columns}\n"
             f"  unseen S: not weighted on where the step samples it "
-            f"({', '.join(self.sampled) or 'no column'})"
+            f"({', '.join(self.modelled) or 'no column'})"
         )
 
 
@@ -236,7 +236,7 @@ def check_program(program: Program, s: Float, state: str = "auto") -> tuple[Prog
         closed_mean=closed,
         unseen="conditioned on, where the step samples them",
         state=kind,
-        sampled=program.sampled,
+        modelled=program.sampled,
         states=states,
         why=why,
     )

@@ -626,7 +626,7 @@ class FittedStepLaw:
     def program(self) -> Program:
         """The functions, with what the check found."""
         shape = self.card.locals[0].event_shape
-        return replace(self.law.program(self.schema), sampled=self.card.sampled, z_shape=shape)
+        return replace(self.law.program(self.schema), sampled=self.card.modelled, z_shape=shape)
 
     @cached_property
     def mixed(self) -> Int:

@@ -33,7 +33,7 @@ def step(p, z, s_past):
 def test_a_program_is_described():
     card = StepLaw(*LEVEL).check(HISTORY)
     assert card.state == "gaussian"
-    assert card.sampled == ("pulse",)
+    assert card.modelled == ("pulse",)
     assert [site.kind for site in card.sites] == ["global"] * 3 + ["local"] + ["observed"] * 2
     assert "Kalman" in repr(card)
     card = StepLaw(*REGIME).check(regime_archive(3, 12)[0])
