@@ -149,7 +149,7 @@ def _log_sum(terms: torch.Tensor, width: int) -> torch.Tensor:
 
 
 @dataclass
-class Run:
+class SiteRun:
     """One run of a model with sites summed over: all that is needed of its sites.
 
     shape : (draws, 1, ..., rows), the axes that are not summed over.
@@ -214,7 +214,7 @@ def mean_of(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
     return (numbers_of(each, numbers) * fn.log_prob(each).exp()).sum(0)
 
 
-def cdf_of(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
+def site_cdf(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
     """Return P(W <= w) of a distribution, over its support if need be; None if it is not known."""
     values = support_of(fn)
     if values is None:
@@ -273,7 +273,7 @@ class SitesKernel:
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""
 
-        def of(run: Run, at: slice) -> torch.Tensor:
+        def of(run: SiteRun, at: slice) -> torch.Tensor:
             return torch.stack([run.average(mean) for mean in self._means(run)], -1)
 
         return self._averaged(x, index, of)
@@ -284,7 +284,7 @@ class SitesKernel:
             parts = [self.sample(own, [i], rng) for own, i in zip(x, index, strict=True)]
             return np.concatenate(parts)
 
-        def of(run: Run, at: slice) -> torch.Tensor:
+        def of(run: SiteRun, at: slice) -> torch.Tensor:
             if not self.card.columns:
                 value = run.nodes["w"]["value"]
                 return value.reshape(-1, *value.shape[-2:])
@@ -301,7 +301,7 @@ class SitesKernel:
         names, known = self.card.columns, torch.as_tensor(codes_of(w, self.levels))
         each = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
 
-        def of(run: Run, at: slice) -> torch.Tensor:
+        def of(run: SiteRun, at: slice) -> torch.Tensor:
             return run.log_total(
                 *(log_prob_of(run.nodes[name]["fn"], value[at]) for name, value in each.items())
             )
@@ -318,7 +318,7 @@ class SitesKernel:
             return self.log_density(x, w, index)[..., None] if self.card.w_dim == 1 else None
         known = torch.as_tensor(codes_of(w, self.levels))
 
-        def of(run: Run, at: slice) -> torch.Tensor:
+        def of(run: SiteRun, at: slice) -> torch.Tensor:
             terms = [
                 run.log_total(log_prob_of(run.nodes[name]["fn"], known[at, j]))
                 for j, name in enumerate(self.card.columns)
@@ -336,9 +336,9 @@ class SitesKernel:
         if not self.card.columns:
             return None
 
-        def of(run: Run, at: slice) -> torch.Tensor:
+        def of(run: SiteRun, at: slice) -> torch.Tensor:
             each = [
-                cdf_of(run.nodes[name]["fn"], torch.nan_to_num(known[at, j]), self.levels[j])
+                site_cdf(run.nodes[name]["fn"], torch.nan_to_num(known[at, j]), self.levels[j])
                 for j, name in enumerate(self.card.columns)
             ]
             if any(one is None for one in each):
@@ -352,7 +352,7 @@ class SitesKernel:
         found[:, np.isnan(w)] = np.nan
         return found
 
-    def _means(self, run: Run) -> Iterator[torch.Tensor]:
+    def _means(self, run: SiteRun) -> Iterator[torch.Tensor]:
         sites = zip(self.card.columns or ("w",), self.levels or ((),), strict=True)
         for name, numbers in sites:
             fn = run.nodes[name]["fn"]
@@ -361,7 +361,9 @@ class SitesKernel:
                 mean = torch.stack([fn.sample() for _ in range(64)]).mean(0)
             yield from (mean,) if self.card.columns else mean.unbind(-1)
 
-    def _averaged(self, x: Float2, index: Any, of: Callable[[Run, slice], torch.Tensor]) -> Float3:
+    def _averaged(
+        self, x: Float2, index: Any, of: Callable[[SiteRun, slice], torch.Tensor]
+    ) -> Float3:
         repeats = LOCAL_REPEATS if self.card.draws_for_means else 1
         parts = [self._by_rows(x, index, of, self.card.summed, r) for r in range(repeats)]
         out: Float3 = np.mean(parts, axis=0)
@@ -371,7 +373,7 @@ class SitesKernel:
         self,
         x: Float2,
         index: Any,
-        of: Callable[[Run, slice], torch.Tensor],
+        of: Callable[[SiteRun, slice], torch.Tensor],
         given: dict[str, torch.Tensor] | None,
     ) -> Any:
         """Average densities over redraws of what cannot be summed over."""
@@ -387,7 +389,7 @@ class SitesKernel:
         self,
         x: Float2,
         index: Any,
-        of: Callable[[Run, slice], torch.Tensor],
+        of: Callable[[SiteRun, slice], torch.Tensor],
         sums: tuple[str, ...],
         seed: int,
         given: dict[str, torch.Tensor] | None = None,
@@ -418,7 +420,7 @@ def runs_at(
     card: ModelCard,
     sums: tuple[str, ...],
     w: Any = None,
-) -> Iterator[Run]:
+) -> Iterator[SiteRun]:
     """Run a model at draws (m, *site shape): once for all of them, or once for each.
 
     sums : the sites to sum over. w : given, as the model wants it, or None.
@@ -431,10 +433,10 @@ def runs_at(
         with pyro.plate("_draws", count, dim=-card.nesting - 1):
             nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
         shape = (count, *(1,) * (card.nesting - 1), len(x))
-        yield Run(nodes, over.axes, over.log_weight, shape)
+        yield SiteRun(nodes, over.axes, over.log_weight, shape)
         return
     for i in range(count):
         fixed = poutine.condition(model, {name: value[i] for name, value in draws.items()})
         over = SumOver(sums, -card.nesting - 2)
         nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
-        yield Run(nodes, over.axes, over.log_weight, (1,) * card.nesting + (len(x),))
+        yield SiteRun(nodes, over.axes, over.log_weight, (1,) * card.nesting + (len(x),))
