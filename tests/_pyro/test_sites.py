@@ -19,7 +19,6 @@ from pulse_pyro._pyro.contract import asked_columns, check_model
 from pulse_pyro._pyro.predict import simulate_prior
 from pulse_pyro._pyro.sites import SitesKernel
 from pulse_pyro.base import Column
-from pulse_pyro.diagnostics import sbc
 from tests.helpers import assert_mean
 
 RNG = np.random.default_rng(0)
@@ -266,12 +265,6 @@ def test_a_column_conditioned_on_another_counts_where_both_are_seen():
         assert_allclose(one.draws[name], two.draws[name], atol=1e-6)
 
 
-@pytest.mark.long
-def test_ranks_of_the_truth_are_uniform():
-    found = sbc(LAW, history(table(200)), pp.Laplace(99), replications=40, seed=0)
-    assert found.check.verdict != "fail"
-
-
 def test_archives_are_drawn_from_the_prior_in_declared_numbers():
     card = replace(check_model(chained, X, np.zeros((6, 2)), columns=CHAINED))
     drawn = simulate_prior(chained, np.zeros((500, 1)), np.zeros(500, int), card, 0)
@@ -412,16 +405,6 @@ def test_a_regime_of_rows_is_summed_out_as_by_hand(form):
         for scale in (0.0, 0.5, 1.0):
             u = theirs.mode + scale * torch.randn(theirs.dim)
             assert abs(float(mine.energy(u) - theirs.energy(u))) < 1e-8
-
-
-@pytest.mark.long
-def test_nuts_agrees_with_the_regimes_summed_by_hand():
-    data, how = bumps(20, 20), pp.Nuts(draws=3000, warmup=200, chains=2)
-    own = pp.Law(FORMS["column"], pp.Lags(1), "own").fit(data, how, seed=0)
-    hand = summed_by_hand().fit(data, how, seed=0)
-    for name in PLACES:
-        sd = hand.draws[name].std()
-        assert abs(own.draws[name].mean() - hand.draws[name].mean()) < 0.05 * sd
 
 
 def shared_switch(x, w=None):
