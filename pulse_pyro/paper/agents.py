@@ -201,11 +201,12 @@ def _calibrated(ready: Ready, law: str, agent_of_law: Agent, scale: Scales) -> l
             for r, each in enumerate(calibrated)
         ]
     )
-    # where errors context by context bound nothing, the free line does
-    rungs = [None if each.usable else "free" for each in calibrated]
+    # of a calibration that does not hold, a heuristic: what the errors of this very run add up to
     budget = max(
-        each.budget(rounds=rounds, theta_bound=size, rung=rung)
-        for each, rung in zip(calibrated, rungs, strict=True)
+        each.budget(rounds=rounds, theta_bound=size)
+        if each.usable
+        else float(np.nansum(of_run.max(-1)))
+        for each, of_run in zip(calibrated, error, strict=True)
     )
     safe = corrected(sigma=sigma, theta_bound=size)
     careful = robust(sigma=sigma, theta_bound=size, budget=budget, dim=dim)
