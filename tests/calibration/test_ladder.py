@@ -241,7 +241,7 @@ def test_a_committee_around_a_ball_given_the_forecast_is_a_heuristic():
     assert not with_advisor_note(replace(ball, benchmark=ON_S), True).heuristic
 
 
-# What a review found to be claimed although it was false.
+# What is easily claimed although it is false.
 
 
 def dated(units, rows, w_of, seed=0):
