@@ -277,14 +277,12 @@ def test_closed_forms_agree_with_draws(kind, fits):
     assert_array_equal(asked.cdf(np.full(w.shape, np.nan)), np.full(w.shape, np.nan))
 
 
-@pytest.mark.parametrize("kind", RESPONSE_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in RESPONSE_KINDS if kind not in FINITE])
 def test_a_response_agrees_with_scipy(kind):
     eta = np.array([-2.0, 0.3, 1.7])[None, :, None]
     z = eta[0, :, 0]
     w = {"beta": [0.2, 0.5, 0.9], "poisson": [0, 2, 7], "negative_binomial": [0, 2, 7]}
     own = {"overdispersion": np.array([0.7]), "precision": np.array([4.0])}
-    if kind in FINITE:
-        return
     values = np.array(w[kind], float)[:, None]
     shape, mean = 1 / (0.7 + 1e-6), np.exp(z)
     law = {
