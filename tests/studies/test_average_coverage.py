@@ -1,26 +1,16 @@
-"""Coverage of the average error and of the free line, in thirteen worlds: `make studies`.
+"""Coverage of the average error and of the free line, in thirteen worlds: `make studies`."""
 
-Finished cells are kept in average_coverage.csv of the folder PULSE_STUDIES (the system's folder for
-temporary files by default), by the text of the two rungs and the number of replications: a run that
-was cut off goes on where it stopped.
-"""
-
-import csv
-import hashlib
 import os
-import tempfile
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from pulse_pyro import stream
-from pulse_pyro.calibration import average, free
+from pulse_pyro.calibration import average
 from pulse_pyro.calibration.free import free_rung
 from pulse_pyro.calibration.rung import Ask, ErrorRows
-from tests.studies.truths import in_parallel
+from tests.studies.replications import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 LEVELS = (0.95, 0.90)
@@ -191,41 +181,10 @@ def coverage(world, clusters, reps):
     }  # fmt: skip
 
 
-def stored(world, clusters, reps):
-    """Return a cell from the table of finished ones, or run it and add it."""
-    folder = Path(os.environ.get("PULSE_STUDIES", tempfile.gettempdir()))
-    path = folder / "average_coverage.csv"
-    text = (
-        b"".join(Path(m.__file__).read_bytes() for m in (average, free))
-        + Path(__file__).read_bytes()
-    )
-    key = {
-        "code": hashlib.sha256(text).hexdigest()[:12],
-        "world": world,
-        "clusters": str(clusters),
-        "reps": str(reps),
-    }
-    if path.exists():
-        with path.open() as lines:
-            for line in csv.DictReader(lines):
-                if all(line[name] == value for name, value in key.items()):
-                    return {k: float(v) for k, v in line.items() if k not in key}
-    start = time.perf_counter()
-    cell = coverage(world, clusters, reps)
-    new = not path.exists()
-    with path.open("a", newline="") as lines:
-        writer = csv.DictWriter(lines, [*key, *cell])
-        if new:
-            writer.writeheader()
-        writer.writerow({**key, **{k: f"{v:.5g}" for k, v in cell.items()}})
-    print(f"({time.perf_counter() - start:.0f} s)", end=" ")
-    return cell
-
-
 @pytest.mark.parametrize("clusters", [20, 200])
 @pytest.mark.parametrize("world", WORLDS)
 def test_average_and_free_cover(world, clusters):
-    cell = stored(world, clusters, REPS)
+    cell = coverage(world, clusters, REPS)
     print(
         f"{world:18} N={clusters:3} A 95: {cell['A95']:6.1%} 90: {cell['A90']:6.1%}  R 95: "
         f"{cell['R95']:6.1%} 90: {cell['R90']:6.1%}  k {cell['k']:.0f}, truth {cell['truth']:.3f}, "

@@ -8,7 +8,8 @@ import pytest
 from pulse_pyro import stream
 from pulse_pyro.bands.auto import make_band
 from pulse_pyro.bands.band import BandMethod, Sample
-from tests.studies.truths import ROWS, TRUTHS, in_parallel, one_input, series
+from tests.studies.replications import in_parallel
+from tests.studies.truths import ROWS, TRUTHS, one_input, series
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 SLACK = 0.025

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
+from tests.studies.replications import in_parallel
 
 ARCHIVES = int(os.environ.get("PULSE_REPS", "50"))
 UNITS, ROWS = 120, 25
@@ -23,8 +24,9 @@ def mean(s):
     return (bends + 0.6 * s[..., 2] * s[..., 3])[..., None]
 
 
-def judged(seed):
+def judged(job):
     """(true rms error, size of rungs forecast, average and free, uniform verdict) by law."""
+    (seed,) = job
     rng = np.random.default_rng(seed)
     s = rng.standard_normal((UNITS, ROWS, 5))
     w = mean(s) + 0.5 * rng.standard_normal((UNITS, ROWS, 1))
@@ -42,7 +44,7 @@ def judged(seed):
 
 @pytest.mark.long
 def test_sizes_stand_in_the_order_of_the_true_errors():
-    every = [judged(seed) for seed in range(ARCHIVES)]
+    every = in_parallel(judged, [(seed,) for seed in range(ARCHIVES)])
     right = 0
     for found in every:
         order = sorted(found, key=lambda name: found[name][0])

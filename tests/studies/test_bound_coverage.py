@@ -1,37 +1,26 @@
 """The whole bound, r + |difference|: coverage, tightness, data modes, joint against Bonferroni."""
 
 import os
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
 
 from pulse_pyro import Features, History, Lags, Window, calibrate, linear_lags, stream
 from pulse_pyro.bands.band import BandMethod
 from pulse_pyro.calibration.cross_fitting import crossfit
-from pulse_pyro.calibration.uniform import all_units
+from pulse_pyro.calibration.ladder import all_units
 from pulse_pyro.envs.arma import main_nonlinear, w_times_action
-from tests.helpers import draws_at, mean_at
-from tests.studies.truths import in_parallel
+from pulse_pyro.laws import from_sklearn
+from tests.helpers import mean_at
+from tests.studies.replications import in_parallel
+from tests.studies.truths import Moved
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
 LEVEL = 0.95
-
-
-class Biased:
-    """A fitted law with a constant added to its mean."""
-
-    def __init__(self, law, bias):
-        self.law, self.bias = law, bias
-        self.law_id = f"{law.id} biased"
-
-    def __getattr__(self, name):
-        return getattr(self.law, name)
-
-    def mean(self, s):
-        return mean_at(self.law, s) + self.bias
-
-    def sample(self, s, size, *, rng):
-        return draws_at(self.law, s, size, rng=rng) + self.bias
 
 
 LAWS = {
@@ -44,25 +33,20 @@ LAWS = {
 }
 
 
-class Curve:
-    """A good law of one input: cubic polynomial of the mean of three lags, by least squares."""
+def curve():
+    """Return a good law of one input: a polynomial of the mean of three lags."""
+    model = make_pipeline(PolynomialFeatures(7), LinearRegression())
+    return from_sklearn(model, Window(3, np.mean))
 
-    exact_mean = True
 
-    def __init__(self, history):
-        self.summary = Window(3, np.mean)
-        self.s_names, self.w_names = history.s_names, history.w_names
-        self.units, self.law_id = history.units, "curve"
-        rows = history.rows(self.summary)
-        self.coef = np.polyfit(rows.x[:, 0], rows.w[:, 0], 7)
-
-    def mean(self, s):
-        return np.polyval(self.coef, self.summary(s))
-
-    def sample(self, s, size, *, rng):
-        return np.repeat(self.mean(s)[None], size, axis=0)
-
-    mean_draws = sample
+@pytest.fixture(autouse=True, scope="module")
+def the_band_alone():
+    """Neither checks nor other rungs, which cost most of the time and do not change the bound."""
+    with (
+        patch("pulse_pyro.calibration.uniform.band_checks", return_value=[]),
+        patch("pulse_pyro.calibration.ladder.RUNGS", {}),
+    ):
+        yield
 
 
 def truth_and_error(environment, calibration, law, rng):
@@ -87,22 +71,21 @@ def bound_rep(job):
     environment, rng = make(), stream(0, "bound", name, units, rep)
     history = environment.archive(units, 50 + environment.lead, rng=rng)
     fit, held_out = history.split(seed=rep)
-    law = Curve(fit) if summary is None else linear_lags(summary).fit(fit, seed=rep)
-    law = Biased(law, bias) if bias else law
+    law = (curve() if summary is None else linear_lags(summary)).fit(fit, seed=rep)
+    law = Moved(law, bias) if bias else law
     found = calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)
     wrong, error = truth_and_error(environment, found, law, rng)
-    share = found.checks[0].verdict != "pass"
-    return (wrong <= error).all(), error.max(-1).mean(), wrong.max(), share
+    return (wrong <= error).all(), error.max(-1).mean(), wrong.max()
 
 
 @pytest.mark.parametrize("units", [40, 400])
 @pytest.mark.parametrize("name", list(LAWS))
 def test_the_bound_covers_every_law(name, units):
     found = np.array(in_parallel(bound_rep, [(name, units, r) for r in range(REPS)]))
-    cover, bound, sup, flagged = found.mean(0)
+    cover, bound, sup = found.mean(0)
     print(
         f"{name:24} {units // 2:3} held-out units: covered {cover:6.1%}, mean bound {bound:.4f}, "
-        f"true sup error {sup:.4f}, lack of fit flagged {flagged:5.1%}",
+        f"true sup error {sup:.4f}",
         flush=True,
     )
     assert cover >= LEVEL - 0.025
@@ -113,7 +96,7 @@ def tight_rep(job):
     environment, rng = main_nonlinear(), stream(0, "tight", units, rep)
     history = environment.archive(2 * units, 52, rng=rng)
     fit, held_out = history.split(seed=rep)
-    law = Curve(fit)
+    law = curve().fit(fit, seed=rep)
     found = calibrate(law, held_out, environment.features, level=LEVEL, seed=rep)
     wrong, error = truth_and_error(environment, found, law, rng)
     return (wrong <= error).all(), error.max(-1).mean(), wrong.max(), found.bound.mean()
@@ -193,7 +176,7 @@ def joint_rep(job):
     law = linear_lags(Window(3, np.mean)).fit(fit, seed=rep)
     out = []
     for coordinates in ("joint", "bonferroni"):
-        method = BandMethod("spline", coordinates=coordinates)
+        method = BandMethod("spline", coordinates=coordinates, of="target")
         found = calibrate(law, held_out, FOUR, level=LEVEL, seed=rep, band=method)
         band = found.parts[0].band
         grid = np.linspace(band.shape.grid[0], band.shape.grid[-1], 999)

@@ -19,7 +19,7 @@ from sklearn.preprocessing import SplineTransformer
 
 import pulse_pyro as pp
 from tests.helpers import FALSE_ALARM
-from tests.studies.truths import in_parallel
+from tests.studies.replications import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "400"))
 WARNED, FAILED = 0.06, 0.02  # most archives of a kind that may be warned of, or worse; that fail

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
+from tests.studies.replications import in_parallel
+from tests.studies.truths import Moved
 
 REPS = int(os.environ.get("PULSE_REPS", "80"))
 UNITS, ROWS = 100, 30
@@ -97,32 +99,9 @@ WORLDS = {
 }
 
 
-class Moved:
-    """A fitted law with a constant added to its mean."""
-
-    def __init__(self, law, by):
-        self.law, self.by, self.id = law, by, f"{law.id} moved"
-
-    def __getattr__(self, name):
-        return getattr(self.law, name)
-
-    def __call__(self, source, at=None):
-        return MovedConditional(self.law(source, at), self.by)
-
-
-class MovedConditional:
-    def __init__(self, asked, by):
-        self.asked, self.by = asked, by
-
-    def __getattr__(self, name):
-        return getattr(self.asked, name)
-
-    def mean(self):
-        return self.asked.mean() + self.by
-
-
-def once(world, seed):
+def once(job):
     """(verdict of the uniform rung, whether its bound held, names of checks that failed)."""
+    world, seed = job
     made = WORLDS[world](np.random.default_rng(seed))
     both = pp.History.from_arrays(
         made.s, np.stack([made.w, made.mu], -1), seen=made.seen, w_names=("w", "truth")
@@ -155,7 +134,7 @@ def _only_w(history):
 
 def shares(world, reps):
     """Shares of archives: stands, conditional, fails; coverage given the first two; culprits."""
-    found = [once(world, seed) for seed in range(reps)]
+    found = in_parallel(once, [(world, seed) for seed in range(reps)])
     words = [word for word, _, _ in found]
     held = {
         name: [ok for word, ok, _ in found if word == name] for name in ("stands", "conditional")

@@ -1,8 +1,6 @@
 """Size and power of the tests of what a band leaves, hunting first, on errors of a fitted law."""
 
-import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from pulse_pyro.bands.form import form_of
 from pulse_pyro.bands.hunting import hunt
 from pulse_pyro.bands.misfits import RowTimes, misfit_tests
 from tests.helpers import FALSE_ALARM
-from tests.studies.truths import in_parallel
+from tests.studies.replications import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "1000"))
 UNITS, TIME, NOISE, LEVEL = 100, 30, 0.5, 0.05
@@ -111,30 +109,22 @@ def p_values(job):
     return {"hunting": hunt(own, form_of(fit.band, x), columns, labels, rng).p}
 
 
-def shares(worlds, reps, every):
-    """Share of archives with p < .05, by world and test; goes on with those in PULSE_STUDIES."""
-    folder = os.environ.get("PULSE_STUDIES")
-    out = {}
-    for world in worlds:
-        file = Path(folder) / f"hunting {world} {every}.json" if folder else None
-        done = json.loads(file.read_text()) if file and file.exists() else []
-        done += in_parallel(p_values, [(world, every, r) for r in range(len(done), reps)])
-        if file:
-            file.write_text(json.dumps(done))
-        rows = done[:reps]
-        out[world] = {k: float(np.mean([row[k] < LEVEL for row in rows])) for k in rows[0]}
-        print(world, reps, {k: round(v, 3) for k, v in out[world].items()}, flush=True)
+def shares(world, reps, every):
+    """Share of archives with p < .05, by test."""
+    rows = in_parallel(p_values, [(world, every, rep) for rep in range(reps)])
+    out = {k: float(np.mean([row[k] < LEVEL for row in rows])) for k in rows[0]}
+    print(world, reps, {k: round(v, 3) for k, v in out.items()}, flush=True)
     return out
 
 
 @pytest.mark.parametrize("world", CLEAN)
 def test_a_clean_archive_is_blamed_as_rarely_as_stated(world):
-    share = shares([world], REPS, every=False)[world]["hunting"]
+    share = shares(world, REPS, every=False)["hunting"]
     assert share * REPS <= stats.binom.isf(FALSE_ALARM, REPS, 0.06)
 
 
 @pytest.mark.parametrize("world", POWER)
 def test_a_misfit_is_seen_by_some_test(world):
     reps = min(REPS, 200)
-    found = shares([world], reps, every=True)[world]
+    found = shares(world, reps, every=True)
     assert max(found.values()) >= POWER[world][1]

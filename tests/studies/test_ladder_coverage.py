@@ -1,15 +1,11 @@
 """Rungs F and G cover their own targets: every kind of W and of noise, few and many clusters.
 
 Laws are fixed functions, nothing is fitted. The truth of a bin or group is the mean error there in
-a population of the same world. Finished cells are kept in a CSV file in the folder PULSE_CACHE (a
-temporary one by default), so that a run that was cut short goes on. PULSE_REPS: replications.
+a population of the same world. PULSE_REPS: replications.
 """
 
-import csv
 import os
-import tempfile
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,13 +16,12 @@ from pulse_pyro.base import Column, Schema
 from pulse_pyro.calibration.forecast import forecast_rung
 from pulse_pyro.calibration.groups import group_rules, groups_rung
 from pulse_pyro.calibration.rung import Ask, ErrorRows
+from tests.studies.replications import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "500"))
-FOLDER = Path(os.environ.get("PULSE_CACHE", Path(tempfile.gettempdir()) / "pulse-ladder"))
 POPULATION = 100_000  # clusters
 SCHEMA = Schema((Column("s"), Column("sex", kind="binary"), Column("w", "W")))
 GROUPS = ("s", "sex", "time", "forecast")
-FIELDS = ("world", "clusters", "level", "reps", "forecast", "groups", "size F", "size G")
 
 
 # Worlds: contexts, W, and the forecast of a law that is wrong on purpose.
@@ -201,8 +196,9 @@ class Population:
 population = cache(Population)
 
 
-def covered(world, clusters, level, seed):
+def covered(job):
     """Draw one archive: do all limits of F hold, do all of G, and how large are both."""
+    world, clusters, level, seed = job
     rows = draw(world, clusters, stream(seed, "archive", world, clusters))
     truth = population(world)
     f = forecast_rung(rows, Ask(level, seed))
@@ -225,9 +221,10 @@ def _inside(details, truth):
     return not outside.any()
 
 
-def coverage(world, clusters, level, reps, seed=0):
+def coverage(world, clusters, level, reps):
     """Return the share of archives in which all limits of F, and of G, hold; and mean sizes."""
-    found = np.array([covered(world, clusters, level, seed + r) for r in range(reps)], float)
+    found = in_parallel(covered, [(world, clusters, level, rep) for rep in range(reps)])
+    found = np.array(found, float)
     return found[:, 0].mean(), found[:, 1].mean(), *np.nanmean(found[:, 2:], axis=0)
 
 
@@ -236,31 +233,11 @@ def least(level, reps):
     return stats.binom.ppf(1e-3, reps, level) / reps
 
 
-def kept_coverage(world, clusters, level, reps):
-    """As :func:`coverage`, read from the file if it was finished before."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    file = FOLDER / "coverage.csv"
-    key = [world, str(clusters), str(level), str(reps)]
-    if file.exists():
-        with file.open(newline="") as lines:
-            for line in csv.reader(lines):
-                if line[:4] == key:
-                    return tuple(map(float, line[4:]))
-    found = coverage(world, clusters, level, reps)
-    new = not file.exists()
-    with file.open("a", newline="") as lines:
-        out = csv.writer(lines)
-        if new:
-            out.writerow(FIELDS)
-        out.writerow([*key, *(f"{value:.6g}" for value in found)])
-    return found
-
-
 @pytest.mark.parametrize("level", [0.95, 0.90])
 @pytest.mark.parametrize("clusters", [20, 200])
 @pytest.mark.parametrize("world", WORLDS)
 def test_limits_of_forecast_and_groups_cover_their_means(world, clusters, level):
-    forecast, groups, size_f, size_g = kept_coverage(world, clusters, level, REPS)
+    forecast, groups, size_f, size_g = coverage(world, clusters, level, REPS)
     print(
         f"\n{world:28} {clusters:4} clusters, {level:.0%}: F {forecast:.1%} (mean bound "
         f"{size_f:.2f} sd), G {groups:.1%} ({size_g:.2f} sd), {REPS} archives"

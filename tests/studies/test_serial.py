@@ -10,7 +10,8 @@ from scipy.signal import lfilter
 from pulse_pyro import stream
 from pulse_pyro.diagnostics.serial import serial_check, serial_dependence
 from tests.helpers import FALSE_ALARM
-from tests.studies.truths import in_parallel, series
+from tests.studies.replications import in_parallel
+from tests.studies.truths import series
 
 REPS = max(int(os.environ.get("PULSE_REPS", "1000")), 1000)
 LEVELS = (0.05, 0.01, 0.001)

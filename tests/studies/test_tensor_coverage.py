@@ -12,7 +12,7 @@ import pytest
 from pulse_pyro import stream
 from pulse_pyro.bands.band import BandMethod, Sample
 from pulse_pyro.bands.tensor import tensor
-from tests.studies.truths import in_parallel
+from tests.studies.replications import in_parallel
 
 REPS = int(os.environ.get("PULSE_REPS", "400"))
 BAR = 0.925  # at level 95 %
