@@ -41,6 +41,7 @@ class BandMethod:
         the truth, so it also serves a law that is refitted); auto: error where that is valid.
     domain : central share of held-out x on which the band is uniform.
     grid, draws : points of the grid; draws of the supremum.
+    tested : whether ``calibrate`` tests what the band leaves; untested it is faster, and says so.
     """
 
     kind: str = "auto"
@@ -51,6 +52,7 @@ class BandMethod:
     domain: float = 0.98
     grid: int = 400
     draws: int = 4000
+    tested: bool = True
 
     def __post_init__(self) -> None:
         options = {

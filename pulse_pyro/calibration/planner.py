@@ -505,7 +505,7 @@ def plan(
     contexts = _contexts(history, seed)
     whole_size = len(history.clusters)  # the units, unless they are clustered
     sizes = sorted({round(whole_size / share) for share in SHARES} - {0})
-    settled = _settle(recipe, law, history, features, seed)
+    settled, worst = _settle(recipe, law, history, features, seed)
     steps = bar(total=len(sizes) * orderings, label="plan")
     judged: list[Size] = []
     left_out: list[str] = []
@@ -531,7 +531,9 @@ def plan(
             "bring more units, a summary with fewer inputs, mode 'all', or, if rows of a unit are "
             f"independent given the summary, noise 'rows'. {what}"
         )
-    return _result(judged, left_out, contexts, features, stakes=stakes, recipe=settled, seed=seed)
+    return _result(
+        judged, left_out, contexts, features, stakes=stakes, recipe=settled, worst=worst, seed=seed
+    )
 
 
 def _expect(history: object, law: object, features: object, stakes: object) -> None:
@@ -567,8 +569,11 @@ def _subsets(n: int, units: int, orderings: int, seed: int) -> list[Int]:
 
 def _settle(
     recipe: Recipe, law: UnfittedLaw, history: History, features: Features, seed: int
-) -> Recipe:
-    """Choose the band at full size, once: a choice that changes with n would look like a decay."""
+) -> tuple[Recipe, Check]:
+    """Choose the band at full size, once: a choice that changes with n would look like a decay.
+
+    What it leaves is tested here, once too; the worst of these checks is returned beside it.
+    """
     try:
         full = recipe.calibrate(law, history, features, seed=seed)
     except PulseError as error:
@@ -595,7 +600,8 @@ def _settle(
     by_row = bool(shown) and min(shown) >= DEPENDENT
     kind = band.kind if method.kind == "auto" else method.kind
     noise: Any = method.noise if method.noise != "auto" else "rows" if by_row else "units"
-    return replace(recipe, band=replace(method, kind=kind, noise=noise))
+    settled = replace(recipe, band=replace(method, kind=kind, noise=noise, tested=False))
+    return settled, uniform.checks.worst(1)[0]
 
 
 def _judge(
@@ -636,6 +642,7 @@ def _result(
     *,
     stakes: Stakes,
     recipe: Recipe,
+    worst: Check,
     seed: int,
 ) -> Plan:
     common = np.all([size.inside for size in judged], axis=0)
@@ -659,8 +666,6 @@ def _result(
         norm = max(norm, float(np.sqrt((phi**2).sum(-1)).max()))
     budget = judged[-1].made[0].parts[0].budget(contexts)
     monte_carlo = float(budget.monte_carlo[at].mean() / budget.total[at].mean())
-    # of one calibration: the worst of several would cry wolf more often than it says
-    worst = judged[-1].made[0].rung("uniform").checks.worst(1)[0]
     return Plan(
         stakes=stakes,
         recipe=recipe,

@@ -15,7 +15,7 @@ from pulse_pyro.bands.auto import Choice, make_band
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
 from pulse_pyro.bands.support import Support
 from pulse_pyro.base import Checks, FittedLaw
-from pulse_pyro.calibration.checks import HANDED, band_checks, earlier_forecasts
+from pulse_pyro.calibration.checks import HANDED, UNTESTED, band_checks, earlier_forecasts
 from pulse_pyro.calibration.part import BandInputs, Part
 from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent, rounded_up
 from pulse_pyro.calibration.targets import Targets
@@ -132,12 +132,12 @@ def uniform_rung(
     )
     made_here = fit.residual.size > 0
     sample = _sample(subject, inputs, own)
-    checks = (
-        band_checks(fit, sample, rows, subject.history, subject.law.summary.memory, seed)
-        if made_here
-        else [HANDED]
-    )
-    if made_here and inputs.given_z:
+    tested = made_here and not (isinstance(band, BandMethod) and not band.tested)
+    checks = [UNTESTED if made_here else HANDED]
+    if tested:
+        memory = subject.law.summary.memory
+        checks = band_checks(fit, sample, rows, subject.history, memory, seed)
+    if tested and inputs.given_z:
         checks.append(earlier_forecasts(fit, sample, rows, seed))
     values = fit.band.at(sample.x)
     residual = sample.y - values.centre
@@ -237,6 +237,8 @@ def _judge(
     rests = _rests_on(band, inputs, rows)
     if HANDED in checks:
         rests = "the band that was handed over holds"
+    elif UNTESTED in checks:
+        rests += " (nothing of this was tested)"
     if rests:
         claim = f"If {rests}: {claim[0].lower()}{claim[1:]}"
     return Rung(
