@@ -32,7 +32,8 @@ NEW, NEW_MIX = 1e-4, 1e-2
 ONE_PIECE = 0.5  # share of a function's variance that one cluster may carry
 TOO_MUCH = 1.0  # sds of W: a basis that would tell a law without error more is not shown
 FEWEST = 5  # clusters, for one function
-INPUTS, BENDS, MIXES = "each input", "splines of each input", "products of pairs, random waves"
+INPUTS, BENDS, WAVES = "each input", "splines of each input", "random waves"
+PAIRS, SOME_PAIRS = "products of pairs", "products of some pairs"
 FORECASTS, MEAN = "the forecasts", "the mean error"
 
 
@@ -69,6 +70,8 @@ class SeenFunctions:
             have = sum(map(len, made))
         if self.count > have:
             made += [u.T[self.pairs[:, 0]] * u.T[self.pairs[:, 1]]]
+            have += len(self.pairs)
+        if self.count > have:
             made += [np.cos(self.frequency.T @ u.T + self.phase[:, None])]
         out: Float2 = np.concatenate(made)[self.kept].T
         return out
@@ -105,7 +108,7 @@ def _functions(
     most = len(every) if len(every) <= room - MIXED // 2 else room // 2
     pairs = every[np.sort(rng.permutation(len(every))[:most])]
     waves = room - len(pairs)
-    ends = (1 + p, splines, splines + room)
+    ends = (1 + p, splines, splines + len(pairs), splines + room)
     functions = SeenFunctions(
         mean=mean,
         sd=sd,
@@ -308,7 +311,9 @@ _BLIND = {
     FORECASTS: "anything but the mean error and a slope in the forecasts",
     INPUTS: "bends, interactions, jumps, and what is not an input of the law",
     BENDS: "interactions, jumps, and what is not an input of the law",
-    MIXES: "sharp interactions, jumps, and what is not an input of the law",
+    PAIRS: "interactions that are no products of two inputs, jumps, and what is not an input",
+    SOME_PAIRS: "most interactions, jumps, and what is not an input of the law",
+    WAVES: "sharp interactions, jumps, and what is not an input of the law",
 }
 
 
@@ -380,11 +385,12 @@ def _stated(rows: ErrorRows, measured: _Measured | None, level: float) -> Rung:
     )
     # the next basis, where it is clusters that it lacks
     p = rows.x.shape[1]
-    larger = {INPUTS: 1 + 4 * p, BENDS: AROUND}.get(kinds[-1], 1 + p)
+    bends, pairs = 1 + 4 * p, p * (p - 1) // 2
+    larger = {INPUTS: bends, BENDS: bends + pairs, PAIRS: AROUND, SOME_PAIRS: bends + MIXED}
     more = (
         ""
-        if kinds[-1] == MIXES or larger <= rows.clusters
-        else (f"About {larger} clusters or more: a larger basis could then be looked at.")
+        if kinds[-1] == WAVES or (wanted := larger.get(kinds[-1], 1 + p)) <= rows.clusters
+        else f"About {wanted} clusters or more: a larger basis could then be looked at."
     )
     return Rung("average", "stands", _claim(details), in_sds[-1], remedy=more, details=details)
 
@@ -404,7 +410,7 @@ def _measure(rows: ErrorRows, seed: int, moments: Float2 | None) -> _Measured | 
     y = np.column_stack([rows.error / rows.spread, noise / np.sqrt(2.0)])
     none = rows.forecast[:, :0]
     return (
-        _carried(rows.x, y, piece, moments, rng, clusters, (INPUTS, BENDS, MIXES))
+        _carried(rows.x, y, piece, moments, rng, clusters, (INPUTS, BENDS, PAIRS, WAVES))
         or _carried(rows.forecast, y, piece, None, rng, clusters, (FORECASTS,))
         or _carried(none, y, piece, None, rng, clusters, (MEAN,))
     )
@@ -424,6 +430,9 @@ def _carried(
     Which they are is decided by x and by planted noise, never by the law's errors.
     """
     functions, laid_out = _functions(x, moments, rng)
+    live = int((functions.sd > 0).sum())
+    if len(functions.pairs) < live * (live - 1) // 2:
+        kinds = tuple(SOME_PAIRS if kind == PAIRS else kind for kind in kinds)
     # far more functions than clusters are not worth adding up; a few more may repeat each other
     most = min(MOST_FUNCTIONS, 4 * clusters)
     ends = [end for end in laid_out[: len(kinds)] if end <= most]

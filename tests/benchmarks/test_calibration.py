@@ -1,5 +1,8 @@
 """Cost of a one-dimensional calibration and how it grows with the archive."""
 
+import subprocess
+import sys
+
 import numpy as np
 
 import pulse_pyro as pp
@@ -68,3 +71,41 @@ def test_linear_band():
     print(
         f"\n19 lags, 10,000 rows: calibrate {1e3 * found['calibrate']:.0f} ms, {ratio:.0f}x the fit"
     )
+
+
+SIZES = (10_000, 100_000, 1_000_000)  # held-out rows
+ALL_RUNGS = """
+import resource, sys, time
+import numpy as np
+import pulse_pyro as pp
+
+rows, time_steps = int(sys.argv[1]), 50
+rng = pp.stream(0, "bench", rows)
+s = rng.standard_normal((2 * rows // time_steps, time_steps, 5))
+w = s[..., :1] + 0.5 * rng.standard_normal((*s.shape[:2], 1))
+phi = pp.Features(lambda s, w, a: np.column_stack([w[:, 0], w[:, 0] * a]), 2, ("W", "Wa"))
+history = pp.History.from_arrays(s, w)
+del s, w
+fit, held_out = history.split(seed=0)
+law = pp.linear_lags(1).fit(fit, seed=0)
+start, used = time.perf_counter(), time.process_time()
+found = pp.calibrate(law, held_out, phi, seed=0, groups=["s0", "forecast"])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+print(time.perf_counter() - start, time.process_time() - used, peak)
+print(*(f"{rung.name} {rung.verdict}" for rung in found.rungs), sep=", ")
+"""
+
+
+def test_all_rungs_of_five_inputs():
+    """Each size in a process of its own, whose largest memory is then its own too."""
+    wall = []
+    for rows in SIZES:
+        command = [sys.executable, "-W", "ignore", "-c", ALL_RUNGS, str(rows)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        numbers, rungs = told.strip().splitlines()
+        seconds, used, peak = map(float, numbers.split())
+        wall.append(seconds)
+        print(f"\n{rows:8} rows: {seconds:.1f} s ({used:.1f} s of CPU), {peak:.2f} GiB; {rungs}")
+    slope = np.polyfit(np.log(SIZES), np.log(wall), 1)[0]
+    print(f"growth exponent {slope:.2f}")
+    assert slope < 1.1
