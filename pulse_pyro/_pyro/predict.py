@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +93,26 @@ def _squeezed(fn: Any, shape: torch.Size) -> Any:
     return Squeezed()
 
 
+def written_down(
+    means: Callable[[torch.Tensor], torch.Tensor], card: ModelCard
+) -> Callable[..., torch.Tensor] | None:
+    """Return means of one row, x (1, x_dim), as a flat program; None where it has to be run."""
+    if not (card.vectorised and card.closed_mean):
+        return None
+    from pulse_pyro._pyro.compiled import flat_program
+
+    with sandbox(0, "predict"), torch.no_grad(), pyro.validation_enabled(False):
+        return flat_program(means, (torch.randn(1, card.x_dim),), (torch.randn(1, card.x_dim),))
+
+
+def flat_means(flat: Callable[..., torch.Tensor] | None, x: Float2) -> Float3 | None:
+    """Return (draws, 1, w_dim); None where the program has to be run, as it may not have a mean."""
+    if flat is None:
+        return None
+    found: Float3 = flat(torch.tensor(x)).numpy()
+    return found if np.isfinite(found).all() else None
+
+
 class PyroKernel:
     """Prediction for any model, by running it at the stored draws inside the sandbox.
 
@@ -124,6 +144,8 @@ class PyroKernel:
 
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); a row's own latents are averaged out."""
+        if len(x) == 1 and (known := flat_means(self.flat, x)) is not None:
+            return known[index]
         repeats = LOCAL_REPEATS if self.card.locals else 1
 
         def average(fn_of: Callable[[], Any]) -> torch.Tensor:
@@ -131,6 +153,18 @@ class PyroKernel:
             return torch.stack(parts).mean(0)
 
         return self._by_rows(x, index, 0, average)
+
+    @cached_property
+    def flat(self) -> Callable[..., torch.Tensor] | None:
+        """Means of every draw at one row, (draws, 1, w_dim), without Pyro: as asked for online."""
+        if self.card.locals:
+            return None
+
+        def means(x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = run_at_draws(self.model, x, self.draws, self.card).mean
+            return out
+
+        return written_down(means, self.card)
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""

@@ -11,6 +11,7 @@ one has an axis of its own to the left of the draws, so that one run of the mode
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,14 @@ import torch
 from pyro.poutine.messenger import Messenger
 
 from pulse_pyro._core.arrays import Float, Float2, Float3
-from pulse_pyro._pyro.predict import CHUNK, LOCAL_REPEATS, has_mean, padded
+from pulse_pyro._pyro.predict import (
+    CHUNK,
+    LOCAL_REPEATS,
+    flat_means,
+    has_mean,
+    padded,
+    written_down,
+)
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.base import ModelCard
 
@@ -207,9 +215,14 @@ def mean_of(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
 
     numbers : what the codes 0, 1, ... stand for, if they do.
     """
+    return known_mean(fn, numbers) if support_of(fn) is not None or has_mean(fn) else None
+
+
+def known_mean(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor:
+    """Return the mean of a distribution that has one; no value decides what is done."""
     values = support_of(fn)
     if values is None:
-        return fn.mean if has_mean(fn) else None
+        return torch.as_tensor(fn.mean)
     each = values.reshape(-1, *(1,) * len(fn.batch_shape))
     return (numbers_of(each, numbers) * fn.log_prob(each).exp()).sum(0)
 
@@ -272,11 +285,25 @@ class SitesKernel:
 
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""
+        if len(x) == 1 and (known := flat_means(self.flat, x)) is not None:
+            return known[index]
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
             return torch.stack([run.average(mean) for mean in self._means(run)], -1)
 
         return self._averaged(x, index, of)
+
+    @cached_property
+    def flat(self) -> Callable[..., torch.Tensor] | None:
+        """Means of every draw at one row, (draws, 1, w_dim), without Pyro: as asked for online."""
+        if self.card.draws_for_means:
+            return None
+
+        def means(x: torch.Tensor) -> torch.Tensor:
+            (run,) = runs_at(self.model, x, self.draws, self.card, self.card.summed)
+            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+
+        return written_down(means, self.card)
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
@@ -352,11 +379,13 @@ class SitesKernel:
         found[:, np.isnan(w)] = np.nan
         return found
 
-    def _means(self, run: SiteRun) -> Iterator[torch.Tensor]:
+    def _means(
+        self, run: SiteRun, ask: Callable[..., torch.Tensor | None] = mean_of
+    ) -> Iterator[torch.Tensor]:
         sites = zip(self.card.columns or ("w",), self.levels or ((),), strict=True)
         for name, numbers in sites:
             fn = run.nodes[name]["fn"]
-            mean = mean_of(fn, numbers)
+            mean = ask(fn, numbers)
             if mean is None:
                 mean = torch.stack([fn.sample() for _ in range(64)]).mean(0)
             yield from (mean,) if self.card.columns else mean.unbind(-1)

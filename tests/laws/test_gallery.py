@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pulse_pyro import Features, History, Laplace, PulseUCB, constant, law_from_file
 from pulse_pyro._core.errors import FeatureError, ModelError
@@ -130,3 +130,13 @@ def test_two_columns_of_w_are_refused_where_one_is_meant(file):
     says = "W column 'v' has no site" if own else r"site 'w'.*\(1,\).*\(2,\)"
     with pytest.raises(ModelError, match=rf"^{file.stem}: {says}"):
         law_from_file(file).check(archive(w.round(), (*own, "v") if own else ()))
+
+
+def test_one_row_is_answered_without_pyro_and_alike(file):
+    fit = fitted(file)[2]
+    kernel, x = fit.kernel, np.random.default_rng(1).standard_normal((4, fit.card.x_dim))
+    assert kernel.flat is not None
+    every = np.arange(kernel.count)
+    ran = kernel.mean_draws(x, every)  # several rows are run
+    alone = np.concatenate([kernel.mean_draws(row[None], every) for row in x], axis=1)
+    assert_allclose(alone, ran, rtol=1e-10, atol=1e-10)
