@@ -541,7 +541,8 @@ def _check_alone(
             raise ModelError(
                 f"{label}: the law of a row changes with the other rows (log-density "
                 f"{float(two):.4g} alone, {float(one):.4g} among others); online there is only one "
-                "row, so no x.mean(-2) or x.std(-2) in a model: put it into the summary or data."
+                "row, so no x.mean(-2) or x.std(-2) in a model: put it into the summary or data; "
+                "and write torch.where(x[..., 0] > 0, high, low) for if (x[:, 0] > 0).any()."
             )
 
 

@@ -45,6 +45,14 @@ PRODUCT = (
     "parameters get axes on their left when draws run at once: write (x * b).sum(-1) for x @ b, "
     "and b[..., k] for b[k]"
 )
+POSITIVE = (
+    "{0} is not positive for some row or draw from the prior: write "
+    "torch.nn.functional.softplus({0}) for {0}, or give it the prior dist.LogNormal(0.0, 1.0)"
+)
+NOT_FINITE = (
+    "{0} is NaN or infinite for some row or draw from the prior: write torch.log(a.clamp(min=1e-6))"
+    " for torch.log(a), and choose priors so narrow that exp() stays finite"
+)
 
 ADVICE = (  # what Pyro, torch or Python says, what to write instead; the first that fits counts
     (
@@ -57,6 +65,8 @@ ADVICE = (  # what Pyro, torch or Python says, what to write instead; the first 
         f"with {PLATE}: for a loop over rows",
     ),
     (r"[Ee]xpected dim < 0|collide at dim|dim .* already", f"the plate is to be {PLATE}"),
+    (r"Expected parameter (\w+) .*constraint (?:GreaterThan|Positive)", POSITIVE),
+    (r"Expected parameter (\w+) .*constraint (?:Real|IndependentConstraint\(Real)", NOT_FINITE),
     (r"Shape mismatch inside plate\('rows'\) at site (\S+)", SOME_ROWS),
     (r"size cannot be zero", SOME_ROWS.replace("{0}", "e")),
     (
@@ -104,8 +114,8 @@ def advice_on(said: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """Return what an exception says, without the shapes that Pyro adds."""
-    return str(cause).strip().partition("\n")[0]
+    """Return what an exception says, without the shapes and values that follow."""
+    return str(cause).strip().partition("\n")[0].removesuffix(", but found invalid values:")
 
 
 def line_of(cause: BaseException) -> str:
