@@ -12,6 +12,7 @@ from pyro.poutine.messenger import Messenger
 from torch.overrides import TorchFunctionMode
 
 from pulse_pyro._core.errors import ModelError, PulseError
+from pulse_pyro._pyro.sandbox import without_nan_warnings
 
 PLATE = 'pyro.plate("rows", x.shape[-2], dim=-1)'
 SINGLE = (
@@ -79,8 +80,8 @@ ADVICE = (  # what Pyro, torch or Python says, what to write instead; the first 
         NO_W,
     ),
     (
-        r"required positional argument|takes 1 positional argument",
-        "the model is to begin with def model(x, w=None):",
+        r"required positional argument|takes . positional argument",
+        "the model is to begin with 'def model(x, w=None):'",
     ),
     (
         r"expand\(torch.*\.expand",
@@ -231,6 +232,8 @@ def check_gradients(
     leaves = {name: value.detach().clone().requires_grad_() for name, value in held.items()}
     with torch.enable_grad():
         terms = _terms(run(leaves))
+        if not all(bool(torch.isfinite(term)) for term in terms.values()):
+            return  # at an end of the support, nothing can be told from slopes
         for name, leaf in leaves.items():
             others = [v for n, v in terms.items() if n != name and v.requires_grad]
             slope = None
@@ -247,7 +250,8 @@ def check_gradients(
 
 def _terms(trace: Any) -> dict[str, torch.Tensor]:
     """Return the log density of every site."""
-    trace.compute_log_prob()
+    with without_nan_warnings():
+        trace.compute_log_prob()
     return {
         name: torch.as_tensor(node["log_prob_sum"])
         for name, node in trace.nodes.items()
@@ -273,6 +277,45 @@ def _moves(
     before = torch.stack([v.detach() for n, v in terms.items() if n != name]).sum()
     after = torch.stack([v for n, v in moved.items() if n != name]).sum()
     return bool((after - before).abs() > 1e-5 * STEP * (1.0 + before.abs()) + 1e-13 * before.abs())
+
+
+# Data that leave a posterior without a mode.
+
+
+def odd_data(x: torch.Tensor | None = None, w: Any = None) -> str:
+    """Return what in x (n, p) and w, (n, w_dim) or by column, leaves parameters undetermined.
+
+    W without noise makes a likelihood grow without end as a scale goes to 0; inputs that follow
+    from each other leave a line that it does not change along. "" where nothing of this is found.
+    """
+    if x is None or w is None:
+        return ""
+    columns = w if isinstance(w, Mapping) else dict(enumerate(w.unbind(-1)))
+    design = torch.cat([torch.ones_like(x[:, :1]), x], -1)
+    for name, value in columns.items():
+        seen = ~torch.isnan(value) & ~torch.isnan(design).any(-1)
+        y, rows = value[seen].to(design.dtype), design[seen]
+        if len(y) and bool((y == y[0]).all()):
+            return (
+                f"W column {name!r} is {float(y[0]):g} in all {len(y)} rows, so there is nothing "
+                "to learn of it: leave it out, or bring an archive in which it varies"
+            )
+        if len(y) > rows.shape[1]:
+            line = torch.linalg.lstsq(rows, y[:, None]).solution
+            if float((y - (rows @ line)[:, 0]).std()) < 1e-9 * float(y.std()):
+                return (
+                    f"W column {name!r} follows from the inputs without noise, so it need not be "
+                    "foretold: leave it out, or leave out the input that it was copied from"
+                )
+    for j, column in enumerate(x.unbind(-1)):
+        same = [i for i in range(j) if torch.equal(x[:, i], column)]
+        if same:
+            return f"inputs {same[0]} and {j} are copies of each other: leave one of them out"
+        if bool((column == column[0]).all()):
+            return f"input {j} is {float(column[0]):g} in all rows: leave it out"
+    if len(x) <= x.shape[1]:
+        return f"there are {len(x)} rows for {x.shape[1]} inputs: bring more, or use fewer inputs"
+    return ""
 
 
 # A model that does not broadcast over draws.
