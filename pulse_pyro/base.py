@@ -642,13 +642,12 @@ class Checks(tuple[Check, ...]):
 # What the contract check found out about a model. Nothing here imports torch.
 
 
-SLOW = (
-    "\n  slow because the model does not broadcast over draws: write (x * b).sum(-1) for x @ b, "
-    "sd[..., None], and .to_event(1) on vector sites"
-)
+SLOW = "\n  slow because the model does not broadcast over draws: "
+BROADCAST = "write (x * b).sum(-1) for x @ b, sd[..., None], and .to_event(1) on vector sites"
 DISCRETE = (
-    "\n  site {!r} is discrete and not summed out: no engine fits it; give it finite support "
-    '(Bernoulli, Categorical) inside plate "rows", or bring a guide of your own for Svi'
+    "\n  site {0!r} is discrete and not summed out: no engine fits it; give it finite support and "
+    'a place inside plate "rows", pyro.sample("{0}", dist.Categorical(logits=...)), or bring a '
+    "guide of your own for Svi"
 )
 
 
@@ -695,6 +694,7 @@ class ModelCard:
     columns : the W columns, where each has a site of its own; none where "w" is one site.
     levels : for each of these the numbers its codes 0, 1, ... stand for, () where it has none: the
         model sees codes of an ordinal column, whoever asks sees the declared numbers.
+    slow : what to write so that all draws can run at once, where it is known.
     """
 
     sites: tuple[Site, ...]
@@ -706,6 +706,7 @@ class ModelCard:
     unseen: str = "refused"
     columns: tuple[str, ...] = ()
     levels: tuple[tuple[float, ...], ...] = ()
+    slow: str = ""
 
     @property
     def globals(self) -> tuple[Site, ...]:
@@ -764,7 +765,7 @@ class ModelCard:
         import pandas as pd
 
         rows = [
-            (s.name, s.kind, s.shape, s.distribution, s.discrete, self.role(s), s.support or 1)
+            (s.name, s.kind, s.shape, s.distribution, s.discrete, self.role(s), self.terms(s))
             for s in self.sites
         ]
         names = ["site", "kind", "shape", "distribution", "discrete", "role", "terms"]
@@ -785,6 +786,10 @@ class ModelCard:
             return "per row, enumerated: summed out of fit and prediction"
         return "per row: fitted, integrated out of predictions"
 
+    def terms(self, site: Site) -> int:
+        """Return the cost of a site: over how many values it is summed in every row."""
+        return site.support or 1
+
     def __repr__(self) -> str:
         speed = "all draws at once" if self.vectorised else "draw by draw (slow)"
         latent = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals) or "none"
@@ -803,7 +808,7 @@ class ModelCard:
                 for s in self.sites
                 if s.discrete and not s.support and s.kind != "observed"
             )
-            + ("" if self.vectorised else SLOW)
+            + ("" if self.vectorised else SLOW + (self.slow or BROADCAST))
         )
 
     def _summary(self) -> str:

@@ -1,7 +1,6 @@
 """The contract of a law's model, checked by running it: model(x, w=None)."""
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,16 @@ import torch
 
 from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, nearest
+from pulse_pyro._pyro.mistakes import (
+    PLATE,
+    advice_on,
+    check_gradients,
+    check_precision,
+    first_line,
+    line_for_site,
+    line_of,
+    unwritten,
+)
 from pulse_pyro._pyro.predict import run_at_draws
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro._pyro.sites import MOST_CELLS, NODES, is_normal, mean_of, runs_at, support_of
@@ -42,9 +51,11 @@ def check_model(
         tx = torch.as_tensor(x)
         free = _trace(model, label, tx, None, {})
         by_column = has_column_sites(free, columns, many)
+        _check_names(label, free, by_column, columns)
         outcomes = columns if by_column else ("w",)
         tw = _given(free, first, rows, columns) if by_column else torch.as_tensor(np.nan_to_num(w))
         extras = _extras(model, w, outcomes if by_column else ())
+        check_precision(label, lambda: _trace(model, label, tx, tw, extras))
         given = _trace(model, label, tx, tw, extras)
         short = _trace(
             model, label, tx[:-1], _cut(tw, -1), {k: _cut(v, -1) for k, v in extras.items()}
@@ -87,6 +98,9 @@ def check_model(
                 f"{label}: there is no latent site outside plate 'rows', so nothing can be learned "
                 "from the archive; give the parameters priors with pyro.sample."
             )
+        _check_shapes(model, label, tx, tw, extras, sites)
+        able = _possible(free.nodes["w"], tw) if isinstance(tw, torch.Tensor) else tw
+        _check_fit(model, label, tx, able, extras, sites)
         nesting = max(1, *(len(site.batch_shape) for site in sites))
         sites = _with_supports(sites, free, by_column)
         if by_column:
@@ -102,9 +116,14 @@ def check_model(
         known = all(mean_of(free.nodes[n]["fn"]) is not None for n in outcomes)
         drawn = slow.draws_for_means if slow.by_site else bool(slow.locals)
         slow = replace(slow, closed_mean=known and not drawn)
+        _check_answers(label, free, outcomes)
         _check_alone(model, label, tx, free, outcomes)
+        if not extras:
+            _check_both_ways(model, label, tx, able, outcomes)
         fast = replace(slow, vectorised=True)
-        return fast if _same_law(model, label, tx, tw, slow, fast) else slow
+        if _same_law(model, label, tx, tw, slow, fast):
+            return fast
+        return replace(slow, slow=_why_slow(model, label, tx, tw, slow, fast, given))
 
 
 def has_column_sites(free: Any, columns: tuple[str, ...], many: int) -> bool:
@@ -202,6 +221,12 @@ def _given(free: Any, w: Float2, rows: Any, columns: tuple[str, ...]) -> dict[st
     return out
 
 
+def _possible(node: dict[str, Any], w: torch.Tensor) -> torch.Tensor:
+    """Return w, or the draws of the site "w" where it could not have been w."""
+    inside = node["fn"].support.check(w)
+    return w if bool(inside.all()) else node["value"]
+
+
 def _with_supports(sites: tuple[Site, ...], free: Any, by_column: bool) -> tuple[Site, ...]:
     """Note over how many values a site is summed: latents of rows, and W columns."""
 
@@ -260,48 +285,19 @@ def _extras(model: Model, w: Float2, columns: tuple[str, ...]) -> dict[str, Any]
 
 def _trace(model: Model, label: str, x: torch.Tensor, w: Any, extras: dict[str, Any]) -> Any:
     try:
-        return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)), **extras)
+        with unwritten(label, x, w):
+            return poutine.trace(model).get_trace(*((x,) if w is None else (x, w)), **extras)
     except PulseError:
         raise
     except Exception as cause:
         call = "model(x)" if w is None else "model(x, w)"
-        said = str(cause).strip().splitlines()[0] if str(cause).strip() else ""
+        said, place = first_line(cause), line_of(cause)
+        line = advice_on(said + place)
         raise ModelError(
-            f"{label}: {call} failed for x {tuple(x.shape)} of {x.dtype}: {type(cause).__name__}: "
-            f"{said}. {_advice(said)}Remember: {RULE}."
+            f"{label}: {call} failed for x {tuple(x.shape)} of {x.dtype}{place}: "
+            f"{type(cause).__name__}: {said}. {f'Perhaps {line}. ' if line else ''}"
+            f"Remember: {RULE}."
         ) from cause
-
-
-ADVICE = (  # what Pyro or torch says, what to write instead
-    (
-        r"Multiple sample sites named '(.*)'",
-        "two sites are called '{0}': a column has one site, and a plate is opened once, with "
-        'rows = pyro.plate("rows", x.shape[-2], dim=-1), then with rows: ... as often as needed',
-    ),
-    (
-        r"[Bb]ool(ean)? value of Tensor|converted to Scalar|a Tensor with .* elements",
-        "a model runs for all rows and draws at once, so it must not branch on values: write "
-        "torch.where(x[..., 0] > 0, high, low) for if",
-    ),
-    (
-        r"mat1 and mat2|size mismatch|m1 and m2 to have the same dtype|must match the size",
-        "parameters get axes on their left when draws run at once: write (x * b).sum(-1) for x @ b",
-    ),
-    (
-        r"expected scalar type|same dtype|dtype .*float|Float but",
-        "everything is float64: make tensors inside the model, torch.zeros(p), without "
-        "dtype=torch.float32",
-    ),
-)
-
-
-def _advice(said: str) -> str:
-    """Return the line to write instead of what made Pyro or torch stop, if it is known."""
-    for pattern, line in ADVICE:
-        found = re.search(pattern, said)
-        if found:
-            return f"Perhaps {line.format(*found.groups())}. "
-    return ""
 
 
 def _is_sample(node: dict[str, Any]) -> bool:
@@ -390,6 +386,128 @@ def _check_column(label: str, name: str, given: Any, free: Any, many: int) -> No
         )
 
 
+def _check_names(label: str, free: Any, by_column: bool, columns: tuple[str, ...]) -> None:
+    """Refuse a model without a site for W, and one with a column's site beside "w"."""
+    names = [n for n, node in free.nodes.items() if _is_sample(node)]
+    if by_column or not columns:
+        return
+    line = f'pyro.sample("{columns[0]}", ..., obs=w.get("{columns[0]}"))'
+    if "w" not in names:
+        clauses = [nearest(name, names) for name in (*columns, "w")]
+        best = next((c for c in clauses if "did you mean" in c), clauses[-1])
+        raise ModelError(
+            f"{label}: with w=None there is no site named like a W column ({', '.join(columns)}), "
+            f"and no site 'w'{best} Begin with w = w or {{}} and write with {PLATE}: {line}, and "
+            "so for every column."
+        )
+    twice = [n for n in columns if n in names and n != "w" and _in_rows(free.nodes[n])]
+    if twice:
+        raise ModelError(
+            f"{label}: two sites stand for W column {twice[0]!r}: its own, and 'w', which is all "
+            f"columns at once; keep one of them: the single site 'w', or {line} for every column."
+        )
+
+
+def _in_rows(node: dict[str, Any]) -> bool:
+    return any(frame.name == "rows" for frame in node["cond_indep_stack"])
+
+
+def _check_shapes(
+    model: Model,
+    label: str,
+    x: torch.Tensor,
+    w: Any,
+    extras: dict[str, Any],
+    sites: tuple[Site, ...],
+) -> None:
+    """Refuse a site whose shape depends on the values of x: all rows are made alike."""
+    for row in (0, -1):
+        nodes = _trace(model, label, x[row].expand_as(x).clone(), w, extras).nodes
+        for site in sites:
+            now = _shape(nodes[site.name]) if site.name in nodes else None
+            if now != site.shape:
+                raise ModelError(
+                    f"{label}: site {site.name!r} has shape {site.shape} for some rows and {now} "
+                    f"for as many others, so it depends on the data; {_all_rows(site.name)}."
+                )
+
+
+def _all_rows(name: str) -> str:
+    return (
+        f'sample it for every row, with {PLATE}: {name} = pyro.sample("{name}", ...), and write '
+        f"torch.where(x[..., 0] > 0, {name}, 0.0) where only some rows need it"
+    )
+
+
+def _check_fit(
+    model: Model,
+    label: str,
+    x: torch.Tensor,
+    w: Any,
+    extras: dict[str, Any],
+    sites: tuple[Site, ...],
+) -> None:
+    """Run the model as an engine does, with gradients; refuse latents that none reaches."""
+    nodes = _trace(model, label, x, w, extras).nodes
+    latent = {s.name: nodes[s.name]["value"] for s in sites if s.kind != "observed"}
+    moved = {n: v for n, v in latent.items() if v.is_floating_point()}
+    discrete = {s.name for s in sites if s.discrete}
+
+    def run(held: Mapping[str, torch.Tensor]) -> Any:
+        return _trace(poutine.condition(model, {**latent, **held}), label, x, w, extras)
+
+    check_gradients(label, run, {n: v for n, v in moved.items() if n not in discrete})
+
+
+def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
+    """Ask every W site for what prediction asks of it: draws, their density, and a mean."""
+    for name in outcomes:
+        fn = free.nodes[name]["fn"]
+        kind = type(fn.base_dist if hasattr(fn, "base_dist") else fn).__name__
+        asked = "a draw"
+        try:
+            value = fn.sample()
+            asked = "the density of a draw"
+            log = fn.log_prob(value)
+            asked = "a mean"
+            mean_of(fn)
+        except Exception as cause:
+            raise ModelError(
+                f"{label}: site {name!r}, {kind}, was asked for {asked} and failed: "
+                f"{type(cause).__name__}: {cause}; give it sample() and log_prob(value), and let "
+                "mean raise NotImplementedError where there is none."
+            ) from cause
+        if torch.isnan(log).all():
+            raise ModelError(
+                f"{label}: the density of {name!r}, {kind}, is NaN at a value drawn from it, "
+                "under a draw from the prior; keep scales positive, e.g. dist.LogNormal or "
+                "torch.nn.functional.softplus, and priors so narrow that exp() stays finite."
+            )
+
+
+def _check_both_ways(
+    model: Model,
+    label: str,
+    x: torch.Tensor,
+    w: Any,
+    outcomes: tuple[str, ...],
+) -> None:
+    """Refuse a model whose law is another when w is given than when it is not."""
+    given = _trace(model, label, x, w, {})
+    held = {n: node["value"] for n, node in given.nodes.items() if _is_sample(node)}
+    nodes = _trace(poutine.condition(model, held), label, x, None, {}).nodes
+    for n in outcomes:
+        value = w[n] if isinstance(w, dict) else w
+        one, two = (t[n]["fn"].log_prob(value) for t in (given.nodes, nodes))
+        if not torch.allclose(one, two, rtol=1e-6, equal_nan=True):
+            raise ModelError(
+                f"{label}: the law of {n!r} is another when w is given than when w=None (log-"
+                f"density {float(one.sum()):.4g} and {float(two.sum()):.4g}); hand w to obs= and "
+                f'to nothing else: {n} = pyro.sample("{n}", ..., obs=w.get("{n}")), and go on '
+                f"with {n}."
+            )
+
+
 def _check_alone(
     model: Model, label: str, x: torch.Tensor, free: Any, outcomes: tuple[str, ...]
 ) -> None:
@@ -399,21 +517,32 @@ def _check_alone(
         for n, node in free.nodes.items()
         if n not in outcomes and _stochastic(node, outcomes)
     }
-    if any(_site(n, node, outcomes).kind != "global" for n, node in latent.items()):
-        return  # a row's own latent is drawn anew each time
+    local = {n for n, node in latent.items() if _site(n, node, outcomes).kind != "global"}
+    if any(tuple(latent[n]["fn"].batch_shape) != (len(x),) for n in local):
+        return  # of rows and of something else: which of its values is the row's own is not known
     values = {n: free.nodes[n]["value"] for n in outcomes}
-    held = {n: node["value"] for n, node in latent.items()}
+    whole = {n: node["value"] for n, node in latent.items()}
+    held = {n: value[-1:] if n in local else value for n, value in whole.items()}
     if len(outcomes) > 1:  # a column may be conditioned on another
         held |= {n: value[-1:] for n, value in values.items()}
+        whole |= values
     alone = _trace(poutine.condition(model, held), label, x[-1:], None, {})
     for n, value in values.items():
         one = free.nodes[n]["fn"].log_prob(value)[-1]
         two = alone.nodes[n]["fn"].log_prob(value[-1:])[0]
         if not torch.allclose(one, two, rtol=1e-6, equal_nan=True):
+            again = _trace(poutine.condition(model, whole), label, x, None, {})
+            if not torch.allclose(one, again.nodes[n]["fn"].log_prob(value)[-1], rtol=1e-6):
+                raise ModelError(
+                    f"{label}: the law of {n!r} is another at each run with all sites held; random "
+                    'numbers come from sites alone: write e = pyro.sample("e", dist.Normal(0.0, '
+                    f"1.0)) inside {PLATE} for torch.randn(n) and np.random."
+                )
             raise ModelError(
                 f"{label}: the law of a row changes with the other rows (log-density "
                 f"{float(two):.4g} alone, {float(one):.4g} among others); online there is only one "
-                "row, so no x.mean(-2) or x.std(-2) in a model: put it into the summary or data."
+                "row, so no x.mean(-2) or x.std(-2) in a model: put it into the summary or data; "
+                "and write torch.where(x[..., 0] > 0, high, low) for if (x[:, 0] > 0).any()."
             )
 
 
@@ -421,22 +550,69 @@ def _same_law(
     model: Model, label: str, x: torch.Tensor, w: Any, slow: ModelCard, fast: ModelCard
 ) -> bool:
     """Compare log p(w | draw) of two prior draws, run one by one and both at once."""
+    draws = _two_draws(model, label, x, slow)
+    try:
+        return _alike(model, x, w, draws, slow, fast)
+    except Exception:  # whatever a model does when it does not broadcast
+        return False
+
+
+def _two_draws(
+    model: Model, label: str, x: torch.Tensor, card: ModelCard
+) -> dict[str, torch.Tensor]:
+    """Draw twice from the prior what the model is to be held at, (2, *site shape) each."""
     traces = [_trace(model, label, x, None, {}) for _ in range(2)]
     # row-wise latents too, unless they are summed over: the same noise for both
-    held = (*slow.globals, *(slow.sampled if slow.by_site else slow.locals))
-    draws = {
+    held = (*card.globals, *(card.sampled if card.by_site else card.locals))
+    return {
         site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
         for site in held
     }
-    try:
-        if slow.by_site:
-            apart, at_once = (_densities(model, x, w, draws, card) for card in (slow, fast))
-        else:
-            apart = run_at_draws(model, x, draws, slow).log_prob(w)
-            at_once = run_at_draws(model, x, draws, fast).log_prob(w)
-        return bool(torch.allclose(apart, at_once, rtol=1e-8))
-    except Exception:  # whatever a model does when it does not broadcast
-        return False
+
+
+def _alike(
+    model: Model,
+    x: torch.Tensor,
+    w: Any,
+    draws: dict[str, torch.Tensor],
+    slow: ModelCard,
+    fast: ModelCard,
+) -> bool:
+    if slow.by_site:
+        apart, at_once = (_densities(model, x, w, draws, card) for card in (slow, fast))
+    else:
+        apart = run_at_draws(model, x, draws, slow).log_prob(w)
+        at_once = run_at_draws(model, x, draws, fast).log_prob(w)
+    return bool(torch.allclose(apart, at_once, rtol=1e-8))
+
+
+def _why_slow(
+    model: Model,
+    label: str,
+    x: torch.Tensor,
+    w: Any,
+    slow: ModelCard,
+    fast: ModelCard,
+    given: Any,
+) -> str:
+    """Say which site a model uses as if it had no draws on its left, and what to write.
+
+    One site at a time has two values; the others are held at one, without an axis for draws.
+    """
+    draws = _two_draws(model, label, x, slow)
+    for site in slow.globals:
+        rest = {n: v[0] for n, v in draws.items() if n != site.name}
+        own, cause = {site.name: draws[site.name]}, None
+        try:
+            if _alike(poutine.condition(model, rest), x, w, own, slow, fast):
+                continue
+        except Exception as found:  # whatever a model does when it does not broadcast
+            cause = found
+        if site.batch_shape and not given.nodes[site.name]["cond_indep_stack"]:
+            return f"end site {site.name!r} with .to_event({len(site.batch_shape)})"
+        vector, summed = not slow.columns, bool(slow.enumerated)
+        return line_for_site(site.name, site.event_shape, vector=vector, summed=summed, cause=cause)
+    return ""
 
 
 def _densities(

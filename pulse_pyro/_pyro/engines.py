@@ -21,6 +21,7 @@ from pulse_pyro._core.errors import ConvergenceError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
+from pulse_pyro._pyro.mistakes import odd_data
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
 from pulse_pyro.base import ModelCard, Site
@@ -188,7 +189,8 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
             elif isinstance(inference, Svi):
                 fit = _svi(potential, inference, problem.label)
             else:
-                fit = _laplace(potential, inference, problem.label)
+                odd = "" if potential.whitened else odd_data(*problem.args)
+                fit = _laplace(potential, inference, problem.label, odd)
     keep = {site.name for site in problem.card.globals}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
     return replace(fit, draws=draws)
@@ -272,13 +274,15 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
     return Fit(potential.draws(u), quality, chains=how.chains, diverging=kept)
 
 
-def _laplace(potential: Potential, how: Laplace, label: str) -> Fit:
+def _laplace(potential: Potential, how: Laplace, label: str, odd: str) -> Fit:
     if not potential.whitened:
         why = (
             f"it has {potential.dim} parameters (limit {WHITEN_LIMIT})"
             if potential.dim > WHITEN_LIMIT
             else "the posterior has no proper mode in unconstrained coordinates"
         )
+        if odd:
+            raise ModelError(f"{label}: Laplace cannot be used because {why}; {odd}.")
         raise ModelError(f"{label}: Laplace cannot be used because {why}; use Nuts() or Svi().")
     z = torch.randn(how.draws, potential.dim)
     log_q = -0.5 * (z**2).sum(-1)

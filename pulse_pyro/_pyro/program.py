@@ -180,18 +180,34 @@ class StepCard(ModelCard):
     states: int = 0
     why: str = ""
 
-    def __repr__(self) -> str:
-        how = {
+    def role(self, site: Site) -> str:
+        """Return what becomes of a site, in words."""
+        if site.kind == "local":
+            return f"state: {self.how}"
+        if site.name in self.modelled:
+            return "S, weighted on where it is seen"
+        return super().role(site)
+
+    def terms(self, site: Site) -> int:
+        """Return the cost of a site: how many values of the state are gone through at a step."""
+        return max(self.states, 1) if site.kind == "local" else 1
+
+    @property
+    def how(self) -> str:
+        """What becomes of the state."""
+        return {
             "discrete": f"{self.states} values, summed out exactly (forward algorithm)",
             "gaussian": "linear and Gaussian, integrated exactly (Kalman filter)",
             "particles": f"particle filter: {self.why}",
         }[self.state]
+
+    def __repr__(self) -> str:
         shown = ", ".join(f"{s.name}{list(s.shape)}" for s in self.globals)
         columns = ", ".join(
             f"{s.name} {s.distribution}" for s in self.sites if s.kind == "observed"
         )
         return (
-            f"StepCard: ok, state z{list(self.locals[0].shape)}, {how}\n"
+            f"StepCard: ok, state z{list(self.locals[0].shape)}, {self.how}\n"
             f"  global sites: {shown}\n  columns: {columns}\n"
             f"  unseen S: not weighted on where the step samples it "
             f"({', '.join(self.modelled) or 'no column'})"

@@ -610,6 +610,12 @@ def series_of(source: ArrayLike, names: tuple[str, ...], where: str) -> Float3:
             f"{where}: s must be a History, or (batch, time, {len(names)}) with columns {names}, "
             f"but its shape is {series.shape}; for one series use s[None]."
         )
+    if np.isinf(series).any():
+        b, t, j = (int(i) for i in np.argwhere(np.isinf(series))[0])
+        raise DataError(
+            f"{where}: s is infinite at row {t} of series {b}, column {names[j]!r}; use NaN for "
+            "not seen."
+        )
     return series
 
 

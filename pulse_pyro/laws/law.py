@@ -350,6 +350,11 @@ class Law:
                 f"Law: summary must be a summary such as Lags(3), but got {self.summary!r}; the "
                 "model is the first argument, the summary the second."
             )
+        if self.model is not None and not callable(self.model):
+            raise SettingError(
+                f"Law: model must be a function, def model(x, w=None): ..., but got "
+                f"{self.model!r}; of a file, law_from_file makes a law."
+            )
         if self.unseen not in ("refused", "conditioned on") and self.family is None:
             raise SettingError(
                 f"Law: unseen must be 'refused' or 'conditioned on' for a custom model, but got "
