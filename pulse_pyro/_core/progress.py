@@ -10,3 +10,8 @@ def bar(items: Iterable[Any] | None = None, *, label: str, total: int | None = N
 
     # disable=None: silent when stderr is not a terminal, so logs and pipes stay clean
     return tqdm(items, desc=label, total=total, delay=2, mininterval=0.3, leave=False, disable=None)
+
+
+def tell(progress: Any, text: str) -> None:
+    """Show a text such as "loss 1.2" behind a bar; it is drawn with the bar's next move."""
+    progress.set_postfix_str(text, refresh=False)

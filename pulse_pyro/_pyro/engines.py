@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,34 @@ import pyro
 import pyro.poutine as poutine
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
-from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuide, AutoMultivariateNormal
+from pyro.infer.autoguide import (
+    AutoDiagonalNormal,
+    AutoGuide,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+)
 from pyro.infer.autoguide.initialization import init_to_median, init_to_value
 from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
 from pulse_pyro._core.arrays import Float, Float1
 from pulse_pyro._core.errors import ConvergenceError, ModelError
-from pulse_pyro._core.progress import bar
+from pulse_pyro._core.progress import bar, tell
 from pulse_pyro._core.seeds import torch_seed
+from pulse_pyro._pyro.batches import (
+    FEW,
+    Archive,
+    Batches,
+    BatchPotential,
+    Scaled,
+    in_plates,
+    split_units,
+    sums_over_units,
+    terms_of,
+)
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
 from pulse_pyro._pyro.mistakes import odd_data
+from pulse_pyro._pyro.modes import minimise, whitening_scale
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
 from pulse_pyro.base import ModelCard, Site
@@ -33,7 +51,6 @@ from pulse_pyro.base import ModelCard, Site
 # Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
 
 
-RESTARTS = 20
 NEAR = 0.05  # posterior sds by which the mode may be missed
 WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
 
@@ -99,51 +116,14 @@ class Potential:
         plain = start, torch.eye(self.dim), False
         if self.dim > WHITEN_LIMIT:
             return plain
-        mode, slope = self._minimise(start)
-        hessian = torch.autograd.functional.hessian(self.energy, mode)
-        if not torch.isfinite(hessian).all():
+        mode, slope = minimise(self.energy, start)
+        scale = whitening_scale(torch.autograd.functional.hessian(self.energy, mode))
+        if scale is None:
             return plain
-        factor, failed = torch.linalg.cholesky_ex(0.5 * (hessian + hessian.T))
-        if failed:
-            return plain
-        # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
-        scale = torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T
         # |L' gradient| is the distance to the mode in posterior standard deviations
         if not torch.linalg.vector_norm(scale.T @ slope) <= NEAR:
             return plain
         return mode, scale, True
-
-    def _minimise(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Search the mode, restarting while it helps; return it and the gradient there."""
-        u = start.clone().requires_grad_(True)
-        progress = bar(label="posterior mode, evaluations")
-
-        def closure() -> torch.Tensor:
-            search.zero_grad()
-            loss = self.energy(u)
-            loss.backward()
-            progress.update()
-            return loss
-
-        before = float(self.energy(start).detach())
-        for _ in range(RESTARTS):  # a restart drops the curvature gathered far from the mode
-            search = torch.optim.LBFGS(
-                [u],
-                max_iter=300,
-                history_size=30,
-                tolerance_grad=1e-8,
-                tolerance_change=1e-13,
-                line_search_fn="strong_wolfe",
-            )
-            search.step(closure)
-            energy = float(closure().detach())
-            gained, before = before - energy, energy
-            if not gained > 1e-9 * abs(energy):
-                break
-        progress.close()
-        slope = torch.zeros_like(start) if u.grad is None else u.grad.detach()
-        found = u.detach()
-        return (found, slope) if torch.isfinite(found).all() else (start, slope)
 
 
 PSIS_DRAWS = 400
@@ -151,7 +131,15 @@ DIVERGED = (
     "{}: Svi diverged: its loss went from {:.4g} to {:.4g}; lower Svi(rate=...), or use Laplace() "
     "or Nuts()."
 )
-PARTICLES = 2  # draws per step of the variational objective
+PARTICLES = 2  # draws per step of the variational objective; one in batches
+LOOK = 20  # steps between two looks at units held out
+MOST_FULL = 2000  # numbers of a full-rank guide
+FORMS = {
+    "diagonal": AutoDiagonalNormal,
+    "low rank": AutoLowRankMultivariateNormal,
+    "full": AutoMultivariateNormal,
+    "structured": AutoMultivariateNormal,  # over the global sites: those of units follow them
+}
 
 
 @dataclass(frozen=True)
@@ -165,12 +153,17 @@ class Problem:
     guide: Callable[..., Any] | None = None
     energy: Callable[..., Any] | None = None
     start: Mapping[str, Float] | None = None
+    archive: Archive | None = None
 
     @property
     def summed(self) -> Callable[..., Any]:
         """The model with discrete latents of rows summed out."""
+        return self.summing(self.model)
+
+    def summing(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a model with discrete latents of rows summed out."""
         names = tuple(site.name for site in self.card.enumerated)
-        return summed_model(self.model, names, self.card.nesting) if names else self.model
+        return summed_model(model, names, self.card.nesting) if names else model
 
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
@@ -180,6 +173,8 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
     with _errors_in_words(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
+        elif isinstance(inference, Svi) and _by_units(inference):
+            fit = _svi(_in_batches(problem, inference), inference, problem.label)
         else:
             potential = Potential(
                 problem.summed, problem.args, problem.label, problem.energy, problem.start
@@ -210,6 +205,11 @@ def _errors_in_words(label: str) -> Iterator[None]:
 def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
     """Say what no engine could make sense of: discrete sites, data outside w's support."""
     own_guide = isinstance(inference, Svi) and problem.guide is not None
+    if isinstance(inference, Svi) and own_guide and inference.guide is not None:
+        raise ModelError(
+            f"{problem.label}: Svi(guide={inference.guide!r}) was asked for, but the law has a "
+            "guide of its own; leave one of the two out."
+        )
     lost = [s for s in problem.card.sites if s.discrete and s not in problem.card.enumerated]
     if lost and not own_guide:
         raise ModelError(f"{problem.label}: {_how_to_sum(lost[0])} or pass your own guide to Svi.")
@@ -290,31 +290,68 @@ def _laplace(potential: Potential, how: Laplace, label: str, odd: str) -> Fit:
     return Fit(potential.draws(u), {"pareto_k": _pareto_k(potential, u, log_q)})
 
 
-def _svi(potential: Potential, how: Svi, label: str) -> Fit:
+def _by_units(how: Svi) -> bool:
+    """Tell whether the units of the archive must be told apart."""
+    return how.batch is not None or how.guide == "structured"
+
+
+def _rows(problem: Problem, how: Svi) -> Archive:
+    if problem.archive is None:
+        raise ModelError(
+            f"{problem.label}: {how!r} looks at the rows of some units at a time, but this law is "
+            "not fitted row by row; leave batch out, and guide='structured'."
+        )
+    return problem.archive
+
+
+def _in_batches(problem: Problem, how: Svi) -> BatchPotential:
+    archive = _rows(problem, how)
+    return BatchPotential(
+        archive, problem.summing, problem.label, how.batch, how.holdout, problem.start
+    )
+
+
+def _svi(potential: Potential | BatchPotential, how: Svi, label: str) -> Fit:
     flat = pyro.distributions.Normal(torch.zeros(potential.dim), 1.0).to_event(1).mask(False)
+    small = potential.dim <= WHITEN_LIMIT
+    form = how.guide or ("full" if small else "diagonal")
+    scale = potential.scale
+    if form in ("diagonal", "low rank"):  # in coordinates of their own: others would mix them
+        scale = torch.diag(torch.linalg.vector_norm(scale, dim=1))
+    elif potential.dim > MOST_FULL:
+        raise ModelError(
+            f"{label}: a full-rank guide of {potential.dim} numbers is too large (limit "
+            f"{MOST_FULL}); use Svi(guide='low rank') or Svi(guide='diagonal')."
+        )
+
+    def unwhite(z: torch.Tensor) -> torch.Tensor:
+        return potential.mode + z @ scale.T
 
     def white_model() -> None:
         z = pyro.sample("z", flat)
         # blocked: energy() runs the model, whose sites must not be counted a second time here
         with poutine.block():
-            energy = potential.energy(potential.from_white(z))
+            energy = potential.energy(unwhite(z))
         pyro.factor("posterior", -energy)
 
     at_mode = init_to_value(values={"z": torch.zeros(potential.dim)})
-    if potential.dim > WHITEN_LIMIT:
-        guide: Any = AutoDiagonalNormal(white_model, init_loc_fn=at_mode, init_scale=0.1)
-    else:
-        scale = 1.0 if potential.whitened else 0.1
-        guide = AutoMultivariateNormal(white_model, init_loc_fn=at_mode, init_scale=scale)
-    losses = _optimise(white_model, guide, how, label)
+    wide = 1.0 if potential.whitened else 0.1
+    guide: Any = FORMS[form](white_model, init_loc_fn=at_mode, init_scale=wide)
+    watch = None
+    if isinstance(potential, BatchPotential) and len(potential.held):
+        batches = potential
+
+        def watch() -> float:
+            return batches.held_out(unwhite(guide.get_posterior().mean.detach()))
+
+    losses = _optimise(white_model, guide, how, label, watch)
     with torch.no_grad():
         q = guide.get_posterior()
         z = q.sample((how.draws,))
-        u = potential.from_white(z)
-        quality = {
-            "pareto_k": _pareto_k(potential, u, q.log_prob(z)),
-            "loss_drop": _loss_drop(losses),
-        }
+        u = unwhite(z)
+        quality = {"loss_drop": _loss_drop(losses)}
+        if isinstance(potential, Potential):
+            quality = {"pareto_k": _pareto_k(potential, u, q.log_prob(z)), **quality}
         return Fit(potential.draws(u), quality, losses)
 
 
@@ -326,16 +363,18 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     with pyro.settings.context(module_local_params=False):
         found = _check_guide(problem, guide)
         own = all(site.name in found.nodes for site in problem.card.enumerated)
-        svi = SVI(
-            problem.model if own else problem.summed,
-            guide,
-            optimiser,
-            Trace_ELBO(num_particles=PARTICLES),
-        )
+        elbo = Trace_ELBO(num_particles=PARTICLES)
+        if how.batch is None:
+            svi = SVI(problem.model if own else problem.summed, guide, optimiser, elbo)
+            step: Callable[[], float] = partial(svi.step, *problem.args)
+        else:
+            step = _batch_step(problem, guide, how, partial(SVI, optim=optimiser, loss=elbo))
         losses = np.empty(how.steps)
-        for i in bar(range(how.steps), label="SVI"):
+        progress = bar(range(how.steps), label="SVI")
+        for i in progress:
             with without_nan_warnings():
-                losses[i] = svi.step(*problem.args)
+                losses[i] = step()
+            tell(progress, f"loss {losses[i]:.6g}")
             _refuse_nan(losses[i], i, problem.label)
         _refuse_diverged(losses, problem.label)
         with torch.no_grad():
@@ -343,6 +382,56 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     shapes = {site.name: site.shape for site in problem.card.globals}
     draws = {name: drawn[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {"loss_drop": _loss_drop(losses)}, losses)
+
+
+def _batch_step(
+    problem: Problem, guide: Callable[..., Any], how: Svi, svi: Callable[..., Any]
+) -> Callable[[], float]:
+    """Return a step of the law's own guide on the next batch; the guide sees its x and w."""
+    archive = _rows(problem, how)
+    assert how.batch is not None
+    if how.holdout:
+        raise ModelError(
+            f"{problem.label}: Svi(holdout=...) is not for a law with its own guide; leave it out."
+        )
+    units, _ = split_units(archive, how.batch, 0.0, problem.label)
+    batches = Batches(units, how.batch)
+    names = _sums(problem, archive, units)
+
+    def step() -> float:
+        bound, args = archive.take(batches.next())
+        scaled = [Scaled(names, batches.factor)(each) for each in (problem.summing(bound), guide)]
+        return float(svi(*scaled).step(*args))
+
+    return step
+
+
+def _sums(problem: Problem, archive: Archive, units: torch.Tensor) -> frozenset[str]:
+    """Return the terms of a model that are sums over units, by running it at a few."""
+    few = min(FEW, len(units) // 2)
+    some = [units[:few], units[few : 2 * few], units[: 2 * few]]
+    bound, args = archive.take(some[2])
+    trace = poutine.trace(problem.summing(bound)).get_trace(*args)
+    inside = in_plates(trace)
+    drawn = {
+        name: node["value"]
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample"
+        and not node["is_observed"]
+        and not poutine.util.site_is_subsample(node)
+    }
+    own = [name for name in drawn if name in inside]
+    if own:
+        raise ModelError(
+            f"{problem.label}: Svi(batch=...) with a guide of the law's own is for global sites, "
+            f"but site {own[0]!r} belongs to units or rows; leave the guide or batch out."
+        )
+    terms = []
+    for part in some:
+        bound, args = archive.take(part)
+        model = poutine.condition(problem.summing(bound), drawn)
+        terms.append(terms_of(poutine.trace(model).get_trace(*args)))
+    return sums_over_units((terms[0], terms[1], terms[2]), inside, problem.label)[0]
 
 
 def _check_guide(problem: Problem, guide: Any) -> Any:
@@ -385,13 +474,19 @@ def _decay(how: Svi) -> float:
     return float(0.01 ** (1 / how.steps))
 
 
-def _optimise(model: Any, guide: Any, how: Svi, label: str) -> Float1:
-    loss_of = Trace_ELBO(num_particles=PARTICLES)(model, guide)
+def _optimise(
+    model: Any, guide: Any, how: Svi, label: str, watch: Callable[[], float] | None = None
+) -> Float1:
+    """Run the steps; watch : the loss on units held out, which may end them early."""
+    particles = 1 if _by_units(how) else PARTICLES
+    loss_of = Trace_ELBO(num_particles=particles)(model, guide)
     begin = np.array([loss_of().item() for _ in range(20)])  # the first call makes parameters
     adam = torch.optim.Adam(guide.parameters(), lr=how.rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(adam, _decay(how))
     losses = np.empty(how.steps)
-    for i in bar(range(how.steps), label="SVI"):
+    best, kept, waited = np.inf, None, 0
+    progress = bar(range(how.steps), label="SVI")
+    for i in progress:
         adam.zero_grad()
         with without_nan_warnings():
             loss = loss_of()
@@ -399,9 +494,21 @@ def _optimise(model: Any, guide: Any, how: Svi, label: str) -> Float1:
         adam.step()
         schedule.step()
         losses[i] = loss.item()
+        tell(progress, f"loss {losses[i]:.6g}")
         _refuse_nan(losses[i], i, label)
+        if watch is not None and (i + 1) % LOOK == 0:
+            found = watch()
+            waited += 1
+            if found < best:
+                best, kept, waited = found, copy.deepcopy(guide.state_dict()), 0
+            if waited >= how.patience:
+                losses = losses[: i + 1]
+                break
+    progress.close()
     if np.median(losses[-20:]) > begin.max() + 5.0 * begin.std() + 1.0:  # it began at Laplace's fit
         raise ConvergenceError(DIVERGED.format(label, begin.mean(), losses[-20:].mean()))
+    if kept is not None:
+        guide.load_state_dict(kept)
     return losses
 
 

@@ -1,7 +1,7 @@
 """Ways to fit a law, as values, and what comes out of any of them. Nothing here imports torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 import numpy as np
@@ -44,21 +44,71 @@ class Nuts:
             )
 
 
+GUIDES = ("diagonal", "low rank", "full", "structured")
+
+
 @dataclass(frozen=True)
 class Svi:
     """Stochastic variational inference: full-rank Gaussian started at the Laplace fit.
 
     A law's own ``guide``, if it has one, is used instead.
+
+    Attributes
+    ----------
+    draws, steps, rate : posterior draws to return, steps of the optimiser, its first rate.
+    batch : units (with all their rows) that a step looks at; None for all rows at every step. Every
+        term that is a sum over units counts units / batch times, which is unbiased; a term that
+        is neither such a sum nor free of the rows is refused.
+    guide : the Gaussian over the unconstrained sites. "full" (the default up to 400 numbers);
+        "diagonal": independent, too narrow where sites are correlated (the default beyond 400);
+        "low rank": independent plus a few common directions, which take more steps or a higher
+        rate to find; "structured": full over the global sites, and the sites of plate "units"
+        normal around their mode given those.
+    holdout, patience : share of the units held out inside the fit, with ``batch`` only: what did
+        best on them is kept, and the steps end when ``patience`` looks at them, one every 20 steps,
+        brought no gain. The posterior then rests on the other units. 0 for none.
+
+    With ``batch`` the sites of units always follow the global ones as in "structured". NOT covered
+    there: what a normal shape of a unit's own posterior, given the global sites, gets wrong (few
+    0/1 rows a unit); continuous latents of rows, which are refused; a Pareto shape.
     """
 
     draws: int = 1000
     steps: int = 800
     rate: float = 0.02
+    batch: int | None = None
+    guide: str | None = None
+    holdout: float = 0.0
+    patience: int = 5
 
     def __post_init__(self) -> None:
         whole(self.draws, "Svi: draws", 2)
         whole(self.steps, "Svi: steps", 1)
         positive(self.rate, "Svi: rate")
+        if self.batch is not None:
+            whole(self.batch, "Svi: batch", 1)
+        if self.guide is not None and self.guide not in GUIDES:
+            names = ", ".join(map(repr, GUIDES))
+            raise SettingError(
+                f"Svi: guide must be one of {names}, but got {self.guide!r}; a guide function "
+                "of your own belongs to the law: Law(..., guide=...)."
+            )
+        share(self.holdout, "Svi: holdout", zero=True)
+        whole(self.patience, "Svi: patience", 1)
+        if self.holdout and self.batch is None:
+            raise SettingError(
+                f"Svi: holdout={self.holdout!r} holds units out of batches, but batch is None; "
+                "say how many units a step looks at, Svi(batch=...), or leave holdout out."
+            )
+
+    def __repr__(self) -> str:
+        """Tell the settings, of those beyond the first three only what was changed."""
+        more = "".join(
+            f", {each.name}={getattr(self, each.name)!r}"
+            for each in fields(self)[3:]
+            if getattr(self, each.name) != each.default
+        )
+        return f"Svi(draws={self.draws!r}, steps={self.steps!r}, rate={self.rate!r}{more})"
 
 
 @dataclass(frozen=True)
@@ -136,11 +186,11 @@ def _either(engines: Sequence[type[Inference]]) -> str:
 class Fit:
     """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
 
-    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi and
-    Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for Svi (above 4
-    the loss is still falling); ``losses`` what the optimiser saw, step by step. ``chains`` : draws
-    stand chain after chain, ceil(draws / chains) each, the last one shorter if need be;
-    ``diverging`` : draws at which NUTS diverged, None where no chain was run.
+    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi (not in
+    batches) and Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for
+    Svi (above 4 the loss is still falling); ``losses`` what the optimiser saw, step by step.
+    ``chains`` : draws stand chain after chain, ceil(draws / chains) each, the last one shorter if
+    need be; ``diverging`` : draws at which NUTS diverged, None where no chain was run.
     """
 
     draws: dict[str, Float]

@@ -161,6 +161,8 @@ def run_model(
     """
     import torch
 
+    from pulse_pyro._pyro.batches import Archive
+    from pulse_pyro._pyro.contract import check_values
     from pulse_pyro._pyro.engines import Problem, run_engine
 
     assert isinstance(how, Nuts | Svi | Laplace), f"{label}: {how!r} was not refused"
@@ -168,21 +170,28 @@ def run_model(
     if short is not None:
         problem = Problem(short, (), card, label, guide=guide, energy=energy, start=start)
         return card, run_engine(problem, how, seed)
+    x: Any = torch.as_tensor(data.x)
+    w: Any = torch.as_tensor(data.w)
     extras: dict[str, Any] = {}
-    if wants(model, "unit"):
-        extras["unit"] = torch.as_tensor(data.unit)
+    counts: dict[str, Any] = {}
     if card.columns:
-        bound, args = _with_columns(model, data, card, label, extras)
-        problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
-        return card, run_engine(problem, how, seed)
-    w = data.w
-    if wants(model, "seen"):
-        extras["seen"] = torch.as_tensor(~np.isnan(w))
-        w = np.nan_to_num(w)
-    args = (torch.as_tensor(data.x), torch.as_tensor(w))
-    bound = partial(model, **extras)
-    problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
+        w, counts = _by_column(model, data, card, label, extras)
+    elif wants(model, "seen"):
+        extras["seen"] = ~torch.isnan(w)
+        w = torch.nan_to_num(w)
+    archive = Archive(model, x, w, data.unit, extras, counts, wants(model, "unit"))
+    bound, args = archive.whole
+    if card.columns:
+        check_values(bound, x, w, counts, label, partial(_place, data))
+    problem = Problem(bound, args, card, label, guide=guide, start=start, archive=archive)
     return card, run_engine(problem, how, seed)
+
+
+def _place(data: FitData, row: int) -> str:
+    """Tell where a row stands."""
+    unit = int(data.rows.unit[row])
+    name = repr(data.units[unit]) if data.units else f"number {unit}"
+    return f"row {int(data.rows.time[row])} of unit {name}"
 
 
 def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
@@ -195,22 +204,16 @@ def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     return replace(card, levels=tuple(level_numbers(column) for column in data.columns))
 
 
-def _with_columns(
+def _by_column(
     model: Callable[..., Any], data: FitData, card: ModelCard, label: str, extras: dict[str, Any]
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a model with a site per W column, and x and w by column, as it is fitted on them.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return w by column, and the rows where each column counts, for a model with a site for each.
 
     A column counts in rows where it is seen; one conditioned on others, where they are too.
     """
     import torch
 
-    from pulse_pyro._pyro.contract import check_values
-    from pulse_pyro._pyro.sites import SeenOnly, codes_of
-
-    def place(row: int) -> str:
-        unit = int(data.rows.unit[row])
-        name = repr(data.units[unit]) if data.units else f"number {unit}"
-        return f"row {int(data.rows.time[row])} of unit {name}"
+    from pulse_pyro._pyro.sites import codes_of
 
     codes = codes_of(data.w, card.levels)
     there = ~np.isnan(data.w)
@@ -226,11 +229,7 @@ def _with_columns(
         counts[name] = torch.as_tensor(np.logical_and.reduce([there[:, j], *above]))
     if "seen" in inspect.signature(model).parameters:
         extras["seen"] = dict(zip(card.columns, torch.as_tensor(there).unbind(-1), strict=True))
-    x = torch.as_tensor(data.x)
-    bound = partial(model, **extras)
-    check_values(bound, x, w, counts, label, place)
-    whole = all(bool(each.all()) for each in counts.values())
-    return bound if whole else SeenOnly(counts)(bound), (x, w)
+    return w, counts
 
 
 # A law: a Pyro model of W given a causal summary of S, not yet fitted.
