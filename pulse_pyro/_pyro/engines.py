@@ -12,8 +12,7 @@ import pyro.poutine as poutine
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuide, AutoMultivariateNormal
-from pyro.infer.autoguide.initialization import init_to_median, init_to_value
-from pyro.infer.mcmc.util import initialize_model
+from pyro.infer.autoguide.initialization import init_to_value
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
 from pulse_pyro._core.arrays import Float, Float1
@@ -21,129 +20,11 @@ from pulse_pyro._core.errors import ConvergenceError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import torch_seed
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
+from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
+from pulse_pyro._pyro.unit_potential import UnitPotential
 from pulse_pyro.base import ModelCard, Site
-
-# The posterior of a model as one function of a flat, whitened vector.
-#
-# Raw-scale samplers crawl and raw-scale variational fits go astray when posterior scales differ by
-# orders of magnitude. So every engine works on z with u = mode + L z, where L L' is the inverse
-# Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
-
-
-RESTARTS = 20
-NEAR = 0.05  # posterior sds by which the mode may be missed
-WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
-
-
-class Potential:
-    """U(u) = -log p(u, data) on unconstrained parameters, flattened and whitened."""
-
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        args: tuple[Any, ...],
-        label: str,
-        energy: Callable[..., Any] | None = None,
-        first: Mapping[str, Float] | None = None,
-    ) -> None:
-        try:
-            start, self._potential, self._transforms, _ = initialize_model(
-                model, args, init_strategy=init_to_median(num_samples=15)
-            )
-        except (ValueError, RuntimeError, NotImplementedError) as cause:
-            raise ModelError(
-                f"{label}: no starting point with finite posterior density was found "
-                f"({cause}); check priors, supports and NaN in the data."
-            ) from cause
-        self._potential = energy or self._potential
-        for name, value in (first or {}).items():
-            there = torch.as_tensor(value)
-            start[name] = self._transforms[name](there) if name in self._transforms else there
-        self.shapes = {name: value.shape for name, value in start.items()}
-        flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
-        self.dim = len(flat)
-        self.mode, self.scale, self.whitened = self._whiten(flat)
-
-    def unflatten(self, u: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Cut (..., dim) into unconstrained sites (..., *shape)."""
-        out, at = {}, 0
-        for name, shape in self.shapes.items():
-            out[name] = u[..., at : at + shape.numel()].reshape(u.shape[:-1] + shape)
-            at += shape.numel()
-        return out
-
-    def energy(self, u: torch.Tensor) -> torch.Tensor:
-        """Return U at one flat vector (dim,)."""
-        return self._potential(self.unflatten(u))
-
-    def from_white(self, z: torch.Tensor) -> torch.Tensor:
-        """Map z (..., dim) to u = mode + L z."""
-        return self.mode + z @ self.scale.T
-
-    def draws(self, u: torch.Tensor) -> dict[str, Float]:
-        """Map flat draws (m, dim) to constrained sites, (m, *shape) each, as NumPy arrays."""
-        with torch.no_grad():
-            sites = self.unflatten(u)
-            return {
-                name: self._transforms[name].inv(value).numpy()
-                if name in self._transforms
-                else value.numpy()
-                for name, value in sites.items()
-            }
-
-    def _whiten(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """Return (mode, L, True), or (start, I, False) where no proper mode is found."""
-        plain = start, torch.eye(self.dim), False
-        if self.dim > WHITEN_LIMIT:
-            return plain
-        mode, slope = self._minimise(start)
-        hessian = torch.autograd.functional.hessian(self.energy, mode)
-        if not torch.isfinite(hessian).all():
-            return plain
-        factor, failed = torch.linalg.cholesky_ex(0.5 * (hessian + hessian.T))
-        if failed:
-            return plain
-        # H = F F'  =>  H^-1 = F^-T F^-1, so L = F^-T
-        scale = torch.linalg.solve_triangular(factor, torch.eye(self.dim), upper=False).T
-        # |L' gradient| is the distance to the mode in posterior standard deviations
-        if not torch.linalg.vector_norm(scale.T @ slope) <= NEAR:
-            return plain
-        return mode, scale, True
-
-    def _minimise(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Search the mode, restarting while it helps; return it and the gradient there."""
-        u = start.clone().requires_grad_(True)
-        progress = bar(label="posterior mode, evaluations")
-
-        def closure() -> torch.Tensor:
-            search.zero_grad()
-            loss = self.energy(u)
-            loss.backward()
-            progress.update()
-            return loss
-
-        before = float(self.energy(start).detach())
-        for _ in range(RESTARTS):  # a restart drops the curvature gathered far from the mode
-            search = torch.optim.LBFGS(
-                [u],
-                max_iter=300,
-                history_size=30,
-                tolerance_grad=1e-8,
-                tolerance_change=1e-13,
-                line_search_fn="strong_wolfe",
-            )
-            search.step(closure)
-            energy = float(closure().detach())
-            gained, before = before - energy, energy
-            if not gained > 1e-9 * abs(energy):
-                break
-        progress.close()
-        slope = torch.zeros_like(start) if u.grad is None else u.grad.detach()
-        found = u.detach()
-        return (found, slope) if torch.isfinite(found).all() else (start, slope)
-
 
 PSIS_DRAWS = 400
 DIVERGED = (
@@ -173,25 +54,30 @@ class Problem:
 
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
-    """Fit inside the sandbox; only arrays of the global sites leave it."""
+    """Fit inside the sandbox; only arrays of the global sites, and of units, leave it."""
     _refuse_early(problem, inference)
     # the checks have validated model and data; validating again at every step doubles the time
     with _errors_in_words(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
         else:
-            potential = Potential(
-                problem.summed, problem.args, problem.label, problem.energy, problem.start
-            )
+            potential = _potential(problem)
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
             elif isinstance(inference, Svi):
                 fit = _svi(potential, inference, problem.label)
             else:
                 fit = _laplace(potential, inference, problem.label)
-    keep = {site.name for site in problem.card.globals}
+    keep = {site.name for site in (*problem.card.globals, *problem.card.unit_sites)}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
     return replace(fit, draws=draws)
+
+
+def _potential(problem: Problem) -> Potential:
+    own = tuple(site.name for site in problem.card.unit_sites)
+    if own:
+        return UnitPotential(problem.summed, problem.args, problem.label, own, problem.start)
+    return Potential(problem.summed, problem.args, problem.label, problem.energy, problem.start)
 
 
 @contextmanager
@@ -337,6 +223,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
         with torch.no_grad():
             drawn = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
+    shapes |= {s.name: drawn[s.name].shape[1:] for s in problem.card.unit_sites}
     draws = {name: drawn[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {"loss_drop": _loss_drop(losses)}, losses)
 
@@ -350,7 +237,8 @@ def _check_guide(problem: Problem, guide: Any) -> Any:
             f"{problem.label}: the guide failed: {type(cause).__name__}: {cause}; it takes the "
             "same arguments as the model."
         ) from cause
-    absent = [site.name for site in problem.card.globals if site.name not in found.nodes]
+    wanted = (*problem.card.globals, *problem.card.unit_sites)
+    absent = [site.name for site in wanted if site.name not in found.nodes]
     if absent:
         raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
     return found

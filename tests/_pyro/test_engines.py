@@ -6,7 +6,7 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 
 from pulse_pyro._core.errors import ModelError, SettingError
-from pulse_pyro._pyro import engines
+from pulse_pyro._pyro import potential
 from pulse_pyro._pyro.contract import check_model
 from pulse_pyro._pyro.engines import Problem, run_engine
 from pulse_pyro._pyro.inference import Exact, Laplace, Nuts, Svi
@@ -208,14 +208,14 @@ def test_a_setting_out_of_range_is_named(engine, setting, says):
         engine(**setting)
 
 
-@pytest.mark.parametrize(("restarts", "found"), [(1, False), (engines.RESTARTS, True)])
+@pytest.mark.parametrize(("restarts", "found"), [(1, False), (potential.RESTARTS, True)])
 def test_a_curved_valley_takes_more_than_one_search(restarts, found, monkeypatch):
     def valley():
         u = pyro.sample("u", dist.Normal(torch.zeros(100), 1.0).to_event(1).mask(False))
         pyro.factor("valley", -(100 * (u[1:] - u[:-1] ** 2) ** 2 + (1 - u[:-1]) ** 2).sum())
 
-    monkeypatch.setattr(engines, "RESTARTS", restarts)
+    monkeypatch.setattr(potential, "RESTARTS", restarts)
     with sandbox(0):
-        posterior = engines.Potential(valley, (), "valley")
+        posterior = potential.Potential(valley, (), "valley")
     assert posterior.whitened == found
     assert torch.allclose(posterior.mode, torch.ones(100, dtype=torch.float64), atol=1e-4) == found

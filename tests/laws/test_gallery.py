@@ -72,10 +72,12 @@ def test_it_meets_the_contract_and_runs_at_once(file):
 
 def test_a_fit_returns_every_parameter_and_finite_means(file):
     law, history, fit, truth = fitted(file)
-    assert set(fit.draws) == set(truth)
-    assert {name: value.shape[1:] for name, value in fit.draws.items()} == {
+    of_units = {site.name for site in checked(file).card.unit_sites}
+    assert set(fit.draws) == set(truth) | of_units
+    assert {n: value.shape[1:] for n, value in fit.draws.items() if n not in of_units} == {
         name: value.shape for name, value in truth.items()
     }
+    assert all(fit.draws[name].shape[1] == UNITS for name in of_units)
     assert all(value.std(0).min() > 0 for value in fit.draws.values())
     mean = mean_at(fit, S)
     cold = law.summary.memory - 1
