@@ -740,6 +740,11 @@ class ModelCard:
         return tuple(site for site in self.locals if site.discrete and site.support)
 
     @property
+    def enumerated_units(self) -> tuple[Site, ...]:
+        """Discrete latents of units: summed out of the fit, then drawn for those of the archive."""
+        return tuple(site for site in self.unit_sites if site.discrete and site.support)
+
+    @property
     def sampled(self) -> tuple[Site, ...]:
         """Latents of rows that cannot be summed over: they are drawn at prediction."""
         return tuple(site for site in self.locals if not site.support)
@@ -795,7 +800,8 @@ class ModelCard:
             if not self.by_unit:
                 return "per unit: fitted, not stored"
             new = "summed over" if self.unit_cells else "drawn from the population"
-            return f"per unit: its own posterior; of a new unit {new}"
+            own = "enumerated in the fit" if site in self.enumerated_units else "its own posterior"
+            return f"per unit: {own}; of a new unit {new}"
         if site.kind == "observed":
             given = f" given {', '.join(site.parents)}" if site.parents else ""
             return f"W{given}"

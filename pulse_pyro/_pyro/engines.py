@@ -24,6 +24,7 @@ from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
 from pulse_pyro._pyro.unit_potential import UnitPotential
+from pulse_pyro._pyro.unit_sums import UnitSums
 from pulse_pyro.base import ModelCard, Site
 
 PSIS_DRAWS = 400
@@ -45,10 +46,22 @@ class Problem:
     guide: Callable[..., Any] | None = None
     energy: Callable[..., Any] | None = None
     start: Mapping[str, Float] | None = None
+    unit: torch.Tensor | None = None
+
+    @property
+    def unit_sums(self) -> UnitSums | None:
+        """Discrete latents of units, and how they are summed out, where there are some."""
+        names = tuple(site.name for site in self.card.enumerated_units)
+        if not names or self.unit is None:
+            return None
+        rows = tuple(site.name for site in self.card.enumerated)
+        return UnitSums(self.model, rows, names, self.card.nesting, self.unit)
 
     @property
     def summed(self) -> Callable[..., Any]:
-        """The model with discrete latents of rows summed out."""
+        """The model with discrete latents of rows, and of units, summed out."""
+        if self.unit_sums is not None:
+            return self.unit_sums.summed
         names = tuple(site.name for site in self.card.enumerated)
         return summed_model(self.model, names, self.card.nesting) if names else self.model
 
@@ -68,13 +81,16 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
                 fit = _svi(potential, inference, problem.label)
             else:
                 fit = _laplace(potential, inference, problem.label)
+        sums = problem.unit_sums
+        if sums is not None:
+            fit = replace(fit, draws={**fit.draws, **sums.drawn(problem.args, fit.draws)})
     keep = {site.name for site in (*problem.card.globals, *problem.card.unit_sites)}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
     return replace(fit, draws=draws)
 
 
 def _potential(problem: Problem) -> Potential:
-    own = tuple(site.name for site in problem.card.unit_sites)
+    own = tuple(site.name for site in problem.card.unit_sites if not site.discrete)
     if own:
         return UnitPotential(problem.summed, problem.args, problem.label, own, problem.start)
     return Potential(problem.summed, problem.args, problem.label, problem.energy, problem.start)
@@ -94,7 +110,8 @@ def _errors_in_words(label: str) -> Iterator[None]:
 def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
     """Say what no engine could make sense of: discrete sites, data outside w's support."""
     own_guide = isinstance(inference, Svi) and problem.guide is not None
-    lost = [s for s in problem.card.sites if s.discrete and s not in problem.card.enumerated]
+    summed = (*problem.card.enumerated, *problem.card.enumerated_units)
+    lost = [s for s in problem.card.sites if s.discrete and s not in summed]
     if lost and not own_guide:
         raise ModelError(f"{problem.label}: {_how_to_sum(lost[0])} or pass your own guide to Svi.")
     with sandbox(0, "support"), pyro.validation_enabled(True):
@@ -208,6 +225,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     with pyro.settings.context(module_local_params=False):
         found = _check_guide(problem, guide)
         own = all(site.name in found.nodes for site in problem.card.enumerated)
+        own &= problem.unit_sums is None
         svi = SVI(
             problem.model if own else problem.summed,
             guide,
@@ -223,7 +241,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
         with torch.no_grad():
             drawn = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
-    shapes |= {s.name: drawn[s.name].shape[1:] for s in problem.card.unit_sites}
+    shapes |= {s.name: drawn[s.name].shape[1:] for s in problem.card.unit_sites if not s.discrete}
     draws = {name: drawn[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {"loss_drop": _loss_drop(losses)}, losses)
 
@@ -237,7 +255,7 @@ def _check_guide(problem: Problem, guide: Any) -> Any:
             f"{problem.label}: the guide failed: {type(cause).__name__}: {cause}; it takes the "
             "same arguments as the model."
         ) from cause
-    wanted = (*problem.card.globals, *problem.card.unit_sites)
+    wanted = (*problem.card.globals, *(s for s in problem.card.unit_sites if not s.discrete))
     absent = [site.name for site in wanted if site.name not in found.nodes]
     if absent:
         raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")

@@ -99,7 +99,10 @@ class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
             self.log_weight[msg["name"]] = log_weight.reshape(along)
             msg["value"] = fn.loc + fn.scale * torch.as_tensor(nodes).reshape(along)
         else:
-            msg["value"] = values.reshape(along)
+            value = values.reshape(along)
+            plate = [frame for frame in msg["cond_indep_stack"] if frame.name == "units"]
+            # rows pick their unit, so there must be as many as there are
+            msg["value"] = value.expand(*value.shape[:-1], plate[0].size) if plate else value
         self.axes[msg["name"]] = axis
 
 

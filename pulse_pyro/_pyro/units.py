@@ -43,6 +43,9 @@ class UnitKernel(SitesKernel):
         super().__init__(model, draws, card)
         self.names = tuple(site.name for site in card.unit_sites)
         self.own = {name: self.draws.pop(name) for name in self.names}
+        if card.enumerated_units:  # stored as floats, but a model may pick rows of a table by them
+            kinds = {n: v.dtype for n, v in self.population([0], 1, 0).items()}
+            self.own = {name: value.to(kinds[name]) for name, value in self.own.items()}
         self.units = self.own[self.names[0]].shape[1]
         self.columns *= card.unit_cells or POINTS
 

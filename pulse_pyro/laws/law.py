@@ -174,7 +174,7 @@ def run_model(
         extras["unit"] = torch.as_tensor(data.unit)
     if card.columns:
         bound, args = _with_columns(model, data, card, label, extras)
-        problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
+        problem = Problem(bound, args, card, label, guide, start=start, unit=extras.get("unit"))
         return card, run_engine(problem, how, seed)
     w = data.w
     if wants(model, "seen"):
@@ -182,7 +182,7 @@ def run_model(
         w = np.nan_to_num(w)
     args = (torch.as_tensor(data.x), torch.as_tensor(w))
     bound = partial(model, **extras)
-    problem = Problem(bound, args, card, label, guide=guide, energy=None, start=start)
+    problem = Problem(bound, args, card, label, guide, start=start, unit=extras.get("unit"))
     return card, run_engine(problem, how, seed)
 
 
