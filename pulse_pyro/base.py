@@ -651,14 +651,18 @@ DISCRETE = (
 )
 
 
+MOST_UNIT_CELLS = 64  # of the latents of a new unit; beyond that they are drawn
+
+
 @dataclass(frozen=True)
 class Site:
     """One sample site of a model.
 
     ``global`` sites stand outside plate "rows" and make up the posterior; ``unit`` ones stand in
-    plate "units", belong to single units of the archive and are not stored; ``local`` ones stand
-    inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w, or the
-    site of a W column. support : how many values the site is summed over, 0 if it is not: a
+    plate "units" and belong to single units: they are kept for those of the archive, and come from
+    the population for new ones, if the model is given ``unit`` at prediction too; ``local`` ones
+    stand inside "rows", are redrawn for new rows and never stored; ``observed`` is the site w, or
+    that of a W column. support : how many values the site is summed over, 0 if it is not: a
     discrete one over all it has, a normal latent over the nodes of a quadrature (at prediction
     only). parents : W columns that this one is conditioned on.
     """
@@ -695,6 +699,7 @@ class ModelCard:
     levels : for each of these the numbers its codes 0, 1, ... stand for, () where it has none: the
         model sees codes of an ordinal column, whoever asks sees the declared numbers.
     slow : what to write so that all draws can run at once, where it is known.
+    by_unit : the model has sites of plate "units" and is given ``unit`` at prediction too.
     """
 
     sites: tuple[Site, ...]
@@ -707,6 +712,7 @@ class ModelCard:
     columns: tuple[str, ...] = ()
     levels: tuple[tuple[float, ...], ...] = ()
     slow: str = ""
+    by_unit: bool = False
 
     @property
     def globals(self) -> tuple[Site, ...]:
@@ -719,9 +725,25 @@ class ModelCard:
         return tuple(site for site in self.sites if site.kind == "local")
 
     @property
+    def unit_sites(self) -> tuple[Site, ...]:
+        """Latents of units that are kept, where the model is given ``unit`` at prediction too."""
+        return tuple(site for site in self.sites if site.kind == "unit") if self.by_unit else ()
+
+    @property
+    def unit_cells(self) -> int:
+        """Values over which the latents of a new unit are summed; 0 where they are drawn."""
+        cells = prod(site.support for site in self.unit_sites)
+        return cells if 0 < cells <= MOST_UNIT_CELLS else 0
+
+    @property
     def enumerated(self) -> tuple[Site, ...]:
         """Discrete latents of rows, summed out of the fit and of predictions."""
         return tuple(site for site in self.locals if site.discrete and site.support)
+
+    @property
+    def enumerated_units(self) -> tuple[Site, ...]:
+        """Discrete latents of units: summed out of the fit, then drawn for those of the archive."""
+        return tuple(site for site in self.unit_sites if site.discrete and site.support)
 
     @property
     def sampled(self) -> tuple[Site, ...]:
@@ -776,7 +798,11 @@ class ModelCard:
         if site.kind == "global":
             return "global: drawn from the posterior"
         if site.kind == "unit":
-            return "per unit: fitted, not stored"
+            if not self.by_unit:
+                return "per unit: fitted, not stored"
+            new = "summed over" if self.unit_cells else "drawn from the population"
+            own = "enumerated in the fit" if site in self.enumerated_units else "its own posterior"
+            return f"per unit: {own}; of a new unit {new}"
         if site.kind == "observed":
             given = f" given {', '.join(site.parents)}" if site.parents else ""
             return f"W{given}"
@@ -801,6 +827,7 @@ class ModelCard:
         return (
             f"ModelCard: ok, {self.x_dim} inputs -> w[{self.w_dim}], predicts {speed}\n"
             f"  global sites: {latent}\n  local sites: {local}\n"
+            + (f"  per unit: {', '.join(s.name for s in self.unit_sites)}\n" * self.by_unit)
             + self._summary()
             + f"  unseen inputs: {missing.get(self.unseen, self.unseen)}"
             + "".join(

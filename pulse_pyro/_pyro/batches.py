@@ -236,9 +236,9 @@ class BatchPotential:
         self._anchor: tuple[torch.Tensor, torch.Tensor, torch.Tensor, _Normal] | None = None
         self.mode, self.scale, self.whitened = self._centre(start)
 
-    def from_white(self, z: torch.Tensor) -> torch.Tensor:
-        """Map z (..., dim) to u = mode + L z."""
-        return self.mode + z @ self.scale.T
+    def from_white(self, z: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        """Map z (..., dim) to u = mode + L z; scale : another L."""
+        return self.mode + z @ (self.scale if scale is None else scale).T
 
     def draws(self, u: torch.Tensor) -> dict[str, Float]:
         """Map flat draws (m, dim) to constrained global sites, (m, *shape) each."""

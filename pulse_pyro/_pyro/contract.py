@@ -27,6 +27,7 @@ from pulse_pyro._pyro.sites import MOST_CELLS, NODES, is_normal, mean_of, runs_a
 from pulse_pyro.base import ModelCard, Site
 
 Model = Callable[..., Any]
+UNITS = 'with pyro.plate("units", int(unit.max()) + 1, dim=-1)'
 RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows", n, dim=-1)'
 
 
@@ -40,8 +41,8 @@ def check_model(
     Checked: site "w" exists, is observed when w is given and sampled when it is not, has batch
     shape (rows,) and event shape (w_dim,), or the site of every W column batch shape (rows,) and
     no event; plate "rows" is on dim -1; no site outside the plate changes shape with the number of
-    rows; and whether all draws can run at once. NOT checked: that the model is a sensible
-    description of the data.
+    rows, and none outside plate "units" with that of units; and whether all draws can run at once.
+    NOT checked: that the model is a sensible description of the data.
     """
     label = name or getattr(model, "__name__", "model")
     many = max(min(len(x), 8), 2)
@@ -49,6 +50,10 @@ def check_model(
     x, first, w = np.nan_to_num(x[rows]), w, w[rows]
     with sandbox(0, "contract"):
         tx = torch.as_tensor(x)
+        by_unit = asks_for_units(model, tx)
+        asked = model
+        if by_unit:
+            model = _in_pairs(model)
         free = _trace(model, label, tx, None, {})
         by_column = has_column_sites(free, columns, many)
         _check_names(label, free, by_column, columns)
@@ -57,8 +62,9 @@ def check_model(
         extras = _extras(model, w, outcomes if by_column else ())
         check_precision(label, lambda: _trace(model, label, tx, tw, extras))
         given = _trace(model, label, tx, tw, extras)
+        other = _one_unit(asked) if by_unit else model
         short = _trace(
-            model, label, tx[:-1], _cut(tw, -1), {k: _cut(v, -1) for k, v in extras.items()}
+            other, label, tx[:-1], _cut(tw, -1), {k: _cut(v, -1) for k, v in extras.items()}
         )
         learned = [n for n, node in given.nodes.items() if node["type"] == "param"]
         if learned:
@@ -73,7 +79,9 @@ def check_model(
             _check_w(label, given, free, many, w.shape[-1])
         # a unit's own latent that is drawn at prediction too is a row's latent there
         sites = tuple(
-            replace(site, kind="local") if site.kind == "unit" and site.name in free.nodes else site
+            replace(site, kind="local")
+            if site.kind == "unit" and site.name in free.nodes and not by_unit
+            else site
             for site in (
                 _site(n, node, outcomes)
                 for n, node in given.nodes.items()
@@ -88,11 +96,17 @@ def check_model(
                     "the model must sample the same sites for fitting and for prediction."
                 )
             if site.kind == "global" and (other is None or _shape(other) != site.shape):
+                most = many // 2 + many % 2
                 raise ModelError(
-                    f"{label}: site {site.name!r} has shape {site.shape} for {many} rows but "
-                    f"{None if other is None else _shape(other)} for {many - 1}; a site with one "
-                    'value per row belongs inside plate "rows".'
+                    f"{label}: site {site.name!r} has shape {site.shape} for {many} rows"
+                    f"{f' of {most} units' * by_unit} but "
+                    f"{None if other is None else _shape(other)} for {many - 1}"
+                    f"{' of one unit' * by_unit}; a site with one value per row belongs inside "
+                    'plate "rows"'
+                    + (f", one with a value per unit inside {UNITS}." if by_unit else ".")
                 )
+            if site.kind == "unit" and by_unit:
+                _check_unit(label, site, given, other, many)
         if not any(site.kind == "global" for site in sites):
             raise ModelError(
                 f"{label}: there is no latent site outside plate 'rows', so nothing can be learned "
@@ -102,11 +116,18 @@ def check_model(
         able = _possible(free.nodes["w"], tw) if isinstance(tw, torch.Tensor) else tw
         _check_fit(model, label, tx, able, extras, sites)
         nesting = max(1, *(len(site.batch_shape) for site in sites))
-        sites = _with_supports(sites, free, by_column)
+        sites = _with_supports(sites, free, by_column, by_unit)
         if by_column:
             sites = _with_parents(model, label, tx, free, sites)
         slow = ModelCard(
-            sites, x.shape[1], w.shape[-1], False, nesting, False, columns=outcomes * by_column
+            sites,
+            x.shape[1],
+            w.shape[-1],
+            False,
+            nesting,
+            False,
+            columns=outcomes * by_column,
+            by_unit=by_unit and any(site.kind == "unit" for site in sites),
         )
         if slow.cells > MOST_CELLS:
             raise ModelError(
@@ -115,15 +136,80 @@ def check_model(
             )
         known = all(mean_of(free.nodes[n]["fn"]) is not None for n in outcomes)
         drawn = slow.draws_for_means if slow.by_site else bool(slow.locals)
+        drawn |= slow.by_unit and not slow.unit_cells
         slow = replace(slow, closed_mean=known and not drawn)
         _check_answers(label, free, outcomes)
-        _check_alone(model, label, tx, free, outcomes)
+        _check_alone(model, label, tx, free, outcomes, by_unit)
         if not extras:
             _check_both_ways(model, label, tx, able, outcomes)
         fast = replace(slow, vectorised=True)
         if _same_law(model, label, tx, tw, slow, fast):
             return fast
-        return replace(slow, slow=_why_slow(model, label, tx, tw, slow, fast, given))
+        why = _why_slow(model, label, tx, tw, slow, fast, given)
+        if slow.by_unit:
+            name = slow.unit_sites[0].name
+            raise ModelError(
+                f"{label}: it does not give the same law when all draws run at once, which a law "
+                f"with sites per unit must: write {name}[..., unit] for {name}[unit], (x * b)"
+                ".sum(-1) for x @ b, sd[..., None] beside [..., None], and .to_event(1) on vector "
+                "sites."
+            )
+        return replace(slow, slow=why)
+
+
+def asks_for_units(model: Model, x: Any) -> bool:
+    """Tell whether a model wants ``unit`` at prediction too: it has, or may have, sites of units.
+
+    x : (n, p), a few rows of its inputs.
+
+    Not if model(x) without a unit runs and leaves plate "units" out: it then treats a new unit in
+    a way of its own.
+    """
+    if "unit" not in (inspect.signature(model).parameters if callable(model) else {}):
+        return False
+    try:
+        with sandbox(0, "contract"):
+            nodes = poutine.trace(model).get_trace(torch.as_tensor(x)).nodes
+    except Exception:  # the unit that is not there
+        return True
+    return any(
+        _is_sample(node) and any(frame.name == "units" for frame in node["cond_indep_stack"])
+        for node in nodes.values()
+    )
+
+
+def _in_pairs(model: Model) -> Model:
+    """Return a model whose rows belong to units 0, 0, 1, 1, ..."""
+
+    def of_pairs(x: Any, w: Any = None, **extras: Any) -> Any:
+        return model(x, w, **{**extras, "unit": torch.arange(x.shape[-2]) // 2})
+
+    # what else it asks for is read from its signature
+    of_pairs.__signature__ = inspect.signature(model)  # type: ignore[attr-defined]
+    return of_pairs
+
+
+def _one_unit(model: Model) -> Model:
+    """Return a model whose rows are all of unit 0."""
+
+    def of_one(x: Any, w: Any = None, **extras: Any) -> Any:
+        return model(x, w, **{**extras, "unit": torch.zeros(x.shape[-2], dtype=torch.int64)})
+
+    return of_one
+
+
+def _check_unit(label: str, site: Site, given: Any, short: Any, many: int) -> None:
+    """Refuse a site of units that is not on the last axis, one value for each unit."""
+    stack = given.nodes[site.name]["cond_indep_stack"]
+    frame = next(frame for frame in stack if frame.name == "units")
+    most = many // 2 + many % 2
+    first = None if short is None else tuple(short["fn"].batch_shape)
+    if frame.dim != -1 or site.batch_shape != (most,) or first != (1,):
+        raise ModelError(
+            f"{label}: site {site.name!r} of plate 'units' has batch shape {site.batch_shape} for "
+            f"{most} units and {first} for one, on dim {frame.dim}; write {UNITS} and "
+            f"{site.name}[..., unit] for the rows."
+        )
 
 
 def has_column_sites(free: Any, columns: tuple[str, ...], many: int) -> bool:
@@ -138,6 +224,7 @@ def samples_columns(model: Model, x: Float2, label: str, columns: tuple[str, ...
     """Tell whether a model has a site per W column; x (n, p) are a few rows of its inputs."""
     with sandbox(0, "contract"):
         tx = torch.as_tensor(np.nan_to_num(x))
+        model = _in_pairs(model) if asks_for_units(model, tx) else model
         return has_column_sites(_trace(model, label, tx, None, {}), columns, len(x))
 
 
@@ -195,7 +282,9 @@ def asked_columns(model: Model, x: Float2) -> tuple[str, ...]:
     asked = _Asked()
     with sandbox(0, "contract"):
         try:
-            nodes = poutine.trace(model).get_trace(torch.as_tensor(x), asked).nodes
+            tx = torch.as_tensor(x)
+            model = _in_pairs(model) if asks_for_units(model, tx) else model
+            nodes = poutine.trace(model).get_trace(tx, asked).nodes
         except Exception:  # a model that wants a tensor
             return ()
     return tuple(n for n in asked.names if n in nodes and _is_sample(nodes[n]))
@@ -227,20 +316,24 @@ def _possible(node: dict[str, Any], w: torch.Tensor) -> torch.Tensor:
     return w if bool(inside.all()) else node["value"]
 
 
-def _with_supports(sites: tuple[Site, ...], free: Any, by_column: bool) -> tuple[Site, ...]:
-    """Note over how many values a site is summed: latents of rows, and W columns."""
+def _with_supports(
+    sites: tuple[Site, ...], free: Any, by_column: bool, by_unit: bool
+) -> tuple[Site, ...]:
+    """Note over how many values a site is summed: latents of rows and new units, and W columns."""
 
     def size(site: Site) -> int:
         fn = free.nodes[site.name]["fn"] if site.name in free.nodes else None
         if (
             fn is None
-            or site.kind not in ("local", "observed")
+            or site.kind not in ("local", "observed", *(("unit",) if by_unit else ()))
             or site.name == "w" * (not by_column)
         ):
             return 0
         values = support_of(fn)
         if values is not None:
             return len(values)
+        if site.kind == "unit":
+            return NODES if is_normal(fn) else 0
         return NODES if site.kind == "local" and sums and is_normal(fn) else 0
 
     sums = by_column or any(site.kind == "local" and site.discrete for site in sites)
@@ -509,7 +602,7 @@ def _check_both_ways(
 
 
 def _check_alone(
-    model: Model, label: str, x: torch.Tensor, free: Any, outcomes: tuple[str, ...]
+    model: Model, label: str, x: torch.Tensor, free: Any, outcomes: tuple[str, ...], by_unit: bool
 ) -> None:
     """Refuse a model in which a row's law depends on the other rows: online there is only one."""
     latent = {
@@ -517,12 +610,15 @@ def _check_alone(
         for n, node in free.nodes.items()
         if n not in outcomes and _stochastic(node, outcomes)
     }
-    local = {n for n, node in latent.items() if _site(n, node, outcomes).kind != "global"}
+    kinds = {n: _site(n, node, outcomes).kind for n, node in latent.items()}
+    if any(kind == "unit" and not by_unit for kind in kinds.values()):
+        return  # a row's own latent is drawn anew each time
+    local = {n for n, kind in kinds.items() if kind == "local"}
     if any(tuple(latent[n]["fn"].batch_shape) != (len(x),) for n in local):
         return  # of rows and of something else: which of its values is the row's own is not known
     values = {n: free.nodes[n]["value"] for n in outcomes}
     whole = {n: node["value"] for n, node in latent.items()}
-    held = {n: value[-1:] if n in local else value for n, value in whole.items()}
+    held = {n: v[-1:] if kinds[n] != "global" else v for n, v in whole.items()}
     if len(outcomes) > 1:  # a column may be conditioned on another
         held |= {n: value[-1:] for n, value in values.items()}
         whole |= values
@@ -563,7 +659,7 @@ def _two_draws(
     """Draw twice from the prior what the model is to be held at, (2, *site shape) each."""
     traces = [_trace(model, label, x, None, {}) for _ in range(2)]
     # row-wise latents too, unless they are summed over: the same noise for both
-    held = (*card.globals, *(card.sampled if card.by_site else card.locals))
+    held = (*card.globals, *(card.sampled if card.by_site else card.locals), *card.unit_sites)
     return {
         site.name: torch.stack([t.nodes[site.name]["value"].detach() for t in traces])
         for site in held

@@ -18,8 +18,7 @@ from pyro.infer.autoguide import (
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
 )
-from pyro.infer.autoguide.initialization import init_to_median, init_to_value
-from pyro.infer.mcmc.util import initialize_model
+from pyro.infer.autoguide.initialization import init_to_value
 from pyro.ops.stats import effective_sample_size, fit_generalized_pareto, split_gelman_rubin
 
 from pulse_pyro._core.arrays import Float, Float1
@@ -39,92 +38,12 @@ from pulse_pyro._pyro.batches import (
 )
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
 from pulse_pyro._pyro.mistakes import odd_data
-from pulse_pyro._pyro.modes import minimise, whitening_scale
+from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
+from pulse_pyro._pyro.unit_potential import UnitPotential
+from pulse_pyro._pyro.unit_sums import UnitSums
 from pulse_pyro.base import ModelCard, Site
-
-# The posterior of a model as one function of a flat, whitened vector.
-#
-# Raw-scale samplers crawl and raw-scale variational fits go astray when posterior scales differ by
-# orders of magnitude. So every engine works on z with u = mode + L z, where L L' is the inverse
-# Hessian of the potential at the posterior mode: the posterior of z is close to N(0, I).
-
-
-NEAR = 0.05  # posterior sds by which the mode may be missed
-WHITEN_LIMIT = 400  # parameters; beyond this the dense Hessian costs more than it saves
-
-
-class Potential:
-    """U(u) = -log p(u, data) on unconstrained parameters, flattened and whitened."""
-
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        args: tuple[Any, ...],
-        label: str,
-        energy: Callable[..., Any] | None = None,
-        first: Mapping[str, Float] | None = None,
-    ) -> None:
-        try:
-            start, self._potential, self._transforms, _ = initialize_model(
-                model, args, init_strategy=init_to_median(num_samples=15)
-            )
-        except (ValueError, RuntimeError, NotImplementedError) as cause:
-            raise ModelError(
-                f"{label}: no starting point with finite posterior density was found "
-                f"({cause}); check priors, supports and NaN in the data."
-            ) from cause
-        self._potential = energy or self._potential
-        for name, value in (first or {}).items():
-            there = torch.as_tensor(value)
-            start[name] = self._transforms[name](there) if name in self._transforms else there
-        self.shapes = {name: value.shape for name, value in start.items()}
-        flat = torch.cat([start[name].reshape(-1) for name in self.shapes])
-        self.dim = len(flat)
-        self.mode, self.scale, self.whitened = self._whiten(flat)
-
-    def unflatten(self, u: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Cut (..., dim) into unconstrained sites (..., *shape)."""
-        out, at = {}, 0
-        for name, shape in self.shapes.items():
-            out[name] = u[..., at : at + shape.numel()].reshape(u.shape[:-1] + shape)
-            at += shape.numel()
-        return out
-
-    def energy(self, u: torch.Tensor) -> torch.Tensor:
-        """Return U at one flat vector (dim,)."""
-        return self._potential(self.unflatten(u))
-
-    def from_white(self, z: torch.Tensor) -> torch.Tensor:
-        """Map z (..., dim) to u = mode + L z."""
-        return self.mode + z @ self.scale.T
-
-    def draws(self, u: torch.Tensor) -> dict[str, Float]:
-        """Map flat draws (m, dim) to constrained sites, (m, *shape) each, as NumPy arrays."""
-        with torch.no_grad():
-            sites = self.unflatten(u)
-            return {
-                name: self._transforms[name].inv(value).numpy()
-                if name in self._transforms
-                else value.numpy()
-                for name, value in sites.items()
-            }
-
-    def _whiten(self, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """Return (mode, L, True), or (start, I, False) where no proper mode is found."""
-        plain = start, torch.eye(self.dim), False
-        if self.dim > WHITEN_LIMIT:
-            return plain
-        mode, slope = minimise(self.energy, start)
-        scale = whitening_scale(torch.autograd.functional.hessian(self.energy, mode))
-        if scale is None:
-            return plain
-        # |L' gradient| is the distance to the mode in posterior standard deviations
-        if not torch.linalg.vector_norm(scale.T @ slope) <= NEAR:
-            return plain
-        return mode, scale, True
-
 
 PSIS_DRAWS = 400
 DIVERGED = (
@@ -154,10 +73,22 @@ class Problem:
     energy: Callable[..., Any] | None = None
     start: Mapping[str, Float] | None = None
     archive: Archive | None = None
+    unit: torch.Tensor | None = None
+
+    @property
+    def unit_sums(self) -> UnitSums | None:
+        """Discrete latents of units, and how they are summed out, where there are some."""
+        names = tuple(site.name for site in self.card.enumerated_units)
+        if not names or self.unit is None:
+            return None
+        rows = tuple(site.name for site in self.card.enumerated)
+        return UnitSums(self.model, rows, names, self.card.nesting, self.unit)
 
     @property
     def summed(self) -> Callable[..., Any]:
-        """The model with discrete latents of rows summed out."""
+        """The model with discrete latents of rows, and of units, summed out."""
+        if self.unit_sums is not None:
+            return self.unit_sums.summed
         return self.summing(self.model)
 
     def summing(self, model: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,7 +98,7 @@ class Problem:
 
 
 def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> Fit:
-    """Fit inside the sandbox; only arrays of the global sites leave it."""
+    """Fit inside the sandbox; only arrays of the global sites, and of units, leave it."""
     _refuse_early(problem, inference)
     # the checks have validated model and data; validating again at every step doubles the time
     with _errors_in_words(problem.label), sandbox(seed, "fit"), pyro.validation_enabled(False):
@@ -176,9 +107,7 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
         elif isinstance(inference, Svi) and _by_units(inference):
             fit = _svi(_in_batches(problem, inference), inference, problem.label)
         else:
-            potential = Potential(
-                problem.summed, problem.args, problem.label, problem.energy, problem.start
-            )
+            potential = _potential(problem)
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
             elif isinstance(inference, Svi):
@@ -186,9 +115,19 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
             else:
                 odd = "" if potential.whitened else odd_data(*problem.args)
                 fit = _laplace(potential, inference, problem.label, odd)
-    keep = {site.name for site in problem.card.globals}
+        sums = problem.unit_sums
+        if sums is not None:
+            fit = replace(fit, draws={**fit.draws, **sums.drawn(problem.args, fit.draws)})
+    keep = {site.name for site in (*problem.card.globals, *problem.card.unit_sites)}
     draws = {name: value for name, value in fit.draws.items() if name in keep}
     return replace(fit, draws=draws)
+
+
+def _potential(problem: Problem) -> Potential:
+    own = tuple(site.name for site in problem.card.unit_sites if not site.discrete)
+    if own:
+        return UnitPotential(problem.summed, problem.args, problem.label, own, problem.start)
+    return Potential(problem.summed, problem.args, problem.label, problem.energy, problem.start)
 
 
 @contextmanager
@@ -210,7 +149,8 @@ def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
             f"{problem.label}: Svi(guide={inference.guide!r}) was asked for, but the law has a "
             "guide of its own; leave one of the two out."
         )
-    lost = [s for s in problem.card.sites if s.discrete and s not in problem.card.enumerated]
+    summed = (*problem.card.enumerated, *problem.card.enumerated_units)
+    lost = [s for s in problem.card.sites if s.discrete and s not in summed]
     if lost and not own_guide:
         raise ModelError(f"{problem.label}: {_how_to_sum(lost[0])} or pass your own guide to Svi.")
     with sandbox(0, "support"), pyro.validation_enabled(True):
@@ -325,7 +265,7 @@ def _svi(potential: Potential | BatchPotential, how: Svi, label: str) -> Fit:
         )
 
     def unwhite(z: torch.Tensor) -> torch.Tensor:
-        return potential.mode + z @ scale.T
+        return potential.from_white(z, scale)
 
     def white_model() -> None:
         z = pyro.sample("z", flat)
@@ -363,6 +303,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
     with pyro.settings.context(module_local_params=False):
         found = _check_guide(problem, guide)
         own = all(site.name in found.nodes for site in problem.card.enumerated)
+        own &= problem.unit_sums is None
         elbo = Trace_ELBO(num_particles=PARTICLES)
         if how.batch is None:
             svi = SVI(problem.model if own else problem.summed, guide, optimiser, elbo)
@@ -380,6 +321,7 @@ def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fi
         with torch.no_grad():
             drawn = Predictive(guide, num_samples=how.draws)(*problem.args)
     shapes = {site.name: site.shape for site in problem.card.globals}
+    shapes |= {s.name: drawn[s.name].shape[1:] for s in problem.card.unit_sites if not s.discrete}
     draws = {name: drawn[name].reshape(how.draws, *shape).numpy() for name, shape in shapes.items()}
     return Fit(draws, {"loss_drop": _loss_drop(losses)}, losses)
 
@@ -443,7 +385,8 @@ def _check_guide(problem: Problem, guide: Any) -> Any:
             f"{problem.label}: the guide failed: {type(cause).__name__}: {cause}; it takes the "
             "same arguments as the model."
         ) from cause
-    absent = [site.name for site in problem.card.globals if site.name not in found.nodes]
+    wanted = (*problem.card.globals, *(s for s in problem.card.unit_sites if not s.discrete))
+    absent = [site.name for site in wanted if site.name not in found.nodes]
     if absent:
         raise ModelError(f"{problem.label}: the guide does not sample site {absent[0]!r}.")
     return found

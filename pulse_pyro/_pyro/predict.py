@@ -72,7 +72,9 @@ def padded(
     out = {}
     for site in (site for site in card.sites if site.name in draws):
         gap = (1,) * (card.nesting - len(site.batch_shape))
-        out[site.name] = draws[site.name].reshape(count, *gap, *site.shape)
+        value = draws[site.name]  # of as many units as are asked for, not as the check had
+        own = value.shape[1:] if site.kind == "unit" else site.shape
+        out[site.name] = value.reshape(count, *gap, *own)
     return out
 
 
@@ -248,14 +250,19 @@ def simulate_prior(
 
 
 def prior_w(
-    model: Callable[..., Any], x: Float2, seed: int, columns: tuple[str, ...] = ()
+    model: Callable[..., Any],
+    x: Float2,
+    seed: int,
+    columns: tuple[str, ...] = (),
+    by_unit: bool = False,
 ) -> Float2:
     """Draw w, (n, w_dim), at x (n, p), with parameters from the prior.
 
-    columns : the W columns, if each has a site of its own.
+    columns : the W columns, if each has a site of its own. by_unit : every row is a unit.
     """
+    extras = {"unit": torch.arange(len(x))} if by_unit else {}
     with sandbox(seed, "prior w"), torch.no_grad():
-        return _w_of(poutine.trace(model).get_trace(torch.tensor(x)).nodes, columns)
+        return _w_of(poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes, columns)
 
 
 def _w_of(nodes: Mapping[str, Any], columns: tuple[str, ...]) -> Float2:

@@ -75,20 +75,29 @@ def numbers_of(codes: torch.Tensor, numbers: tuple[float, ...]) -> torch.Tensor:
 class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
     """Give sites all their values at once, each along an axis of its own.
 
-    names : the sites. first : the first free axis, counted from the right, e.g. -2. Afterwards
+    names : the sites. first : the first free axis, counted from the right, e.g. -2. points : sites
+    that get these values instead, together along the first axis, equally weighted. Afterwards
     ``axes`` tells which axis a site got, ``log_weight`` the quadrature's weights along it.
     """
 
-    def __init__(self, names: tuple[str, ...], first: int) -> None:
+    def __init__(
+        self, names: tuple[str, ...], first: int, points: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
         super().__init__()
-        self.names, self.first = names, first
-        self.axes: dict[str, int] = {}
+        self.names, self.points = names, points or {}
+        self.first = first - bool(self.points)
+        self.axes: dict[str, int] = dict.fromkeys(self.points, first)
         self.log_weight: dict[str, torch.Tensor] = {}
+        for i, (name, value) in enumerate(self.points.items()):
+            weight = torch.full((len(value),), -math.log(len(value)) if i == 0 else 0.0)
+            self.log_weight[name] = weight.reshape((-1,) + (1,) * (-first - 1))
 
     def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.points:
+            msg["value"] = self.points[msg["name"]]
         if msg["name"] not in self.names or msg["value"] is not None:
             return
-        axis = self.first - len(self.axes)
+        axis = self.first - len(self.axes) + len(self.points)
         along = (-1,) + (1,) * (-axis - 1)
         fn = msg["fn"]
         values = support_of(fn)
@@ -98,7 +107,10 @@ class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
             self.log_weight[msg["name"]] = log_weight.reshape(along)
             msg["value"] = fn.loc + fn.scale * torch.as_tensor(nodes).reshape(along)
         else:
-            msg["value"] = values.reshape(along)
+            value = values.reshape(along)
+            plate = [frame for frame in msg["cond_indep_stack"] if frame.name == "units"]
+            # rows pick their unit, so there must be as many as there are
+            msg["value"] = value.expand(*value.shape[:-1], plate[0].size) if plate else value
         self.axes[msg["name"]] = axis
 
 
@@ -241,14 +253,15 @@ def site_cdf(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch
 
 def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
     """Return log p(w), -inf outside the support and NaN where w is NaN."""
-    inside = fn.support.check(w) & ~torch.isnan(w)
+    inside = fn.support.check(w)
     if fn.event_shape:  # of vectors: the support answers for the whole of one
-        inside = inside if inside.ndim < w.ndim else inside.all(-1)
-        safe = torch.where(inside[..., None], w, fn.sample())
         lost = torch.isnan(w).any(-1)
+        inside = (inside if inside.ndim < w.ndim else inside.all(-1)) & ~lost
+        safe = torch.where(inside[..., None], w, fn.sample())
     else:
-        safe = torch.where(inside, w, fn.sample().to(w.dtype))
         lost = torch.isnan(w)
+        inside = inside & ~lost
+        safe = torch.where(inside, w, fn.sample().to(w.dtype))
     out = torch.where(inside, fn.log_prob(safe), -torch.inf)
     return torch.where(lost, torch.nan, out)
 
@@ -311,17 +324,18 @@ class SitesKernel:
             parts = [self.sample(own, [i], rng) for own, i in zip(x, index, strict=True)]
             return np.concatenate(parts)
 
-        def of(run: SiteRun, at: slice) -> torch.Tensor:
-            if not self.card.columns:
-                value = run.nodes["w"]["value"]
-                return value.reshape(-1, *value.shape[-2:])
-            values = [
-                numbers_of(run.nodes[name]["value"], numbers)
-                for name, numbers in zip(self.card.columns, self.levels, strict=True)
-            ]
-            return torch.stack([run.flat(value) for value in values], -1)
+        return self._by_rows(x, index, self.drawn, (), int(rng.integers(2**62)))
 
-        return self._by_rows(x, index, of, (), int(rng.integers(2**62)))
+    def drawn(self, run: SiteRun, at: Any) -> torch.Tensor:
+        """Return the w that a run drew, (draws, rows, w_dim), as declared numbers."""
+        if not self.card.columns:
+            value = run.nodes["w"]["value"]
+            return value.reshape(-1, *value.shape[-2:])
+        values = [
+            numbers_of(run.nodes[name]["value"], numbers)
+            for name, numbers in zip(self.card.columns, self.levels, strict=True)
+        ]
+        return torch.stack([run.flat(value) for value in values], -1)
 
     def log_density(self, x: Float2, w: Float2, index: Any) -> Float2:
         """Return log p(w | x, draw), (len(index), n), of all columns together; NaN where w is."""
@@ -449,16 +463,18 @@ def runs_at(
     card: ModelCard,
     sums: tuple[str, ...],
     w: Any = None,
+    points: Mapping[str, torch.Tensor] | None = None,
 ) -> Iterator[SiteRun]:
     """Run a model at draws (m, *site shape): once for all of them, or once for each.
 
-    sums : the sites to sum over. w : given, as the model wants it, or None.
+    sums : the sites to sum over. w : given, as the model wants it, or None. points : sites to
+    average over stored values, see :class:`SumOver`; only where all draws run at once.
     """
     args = (x,) if w is None else (x, w)
     count = len(next(iter(draws.values()))) if draws else 1
     if card.vectorised:
         fixed = poutine.condition(model, padded(draws, card, count))
-        over = SumOver(sums, -card.nesting - 2)
+        over = SumOver(sums, -card.nesting - 2, points)
         with pyro.plate("_draws", count, dim=-card.nesting - 1):
             nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
         shape = (count, *(1,) * (card.nesting - 1), len(x))

@@ -247,7 +247,8 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
 
     x = archive.rows(law.summary).x[:50] if not made else _inputs(law, archive)
     model = law.model_for(x.shape[1], card.w_dim)
-    w = np.concatenate([prior_w(model, x, r, card.columns) for r in range(200)])
+    runs = [prior_w(model, x, r, card.columns, card.by_unit) for r in range(200)]
+    w = np.concatenate(runs)
     if not np.isfinite(w).all():
         raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
     names = "made-up rows of one S column" if made else f"{len(archive.units)} units of the archive"
@@ -280,7 +281,7 @@ def _inputs(law: Law, archive: History) -> Any:
 
 def _made_up(law: Law) -> History:
     """Six units, one S column, W from the model's prior; zeros where the model cannot run."""
-    from pulse_pyro._pyro.contract import asked_columns
+    from pulse_pyro._pyro.contract import asked_columns, asks_for_units
     from pulse_pyro._pyro.predict import prior_w
 
     columns: tuple[str, ...] = ()
@@ -291,7 +292,8 @@ def _made_up(law: Law) -> History:
         whole = np.isfinite(x).all(-1)
         model = law.model_for(x.shape[-1], 1)
         columns = asked_columns(model, x[whole])
-        drawn = prior_w(model, x[whole], 0, columns)
+        by_unit = asks_for_units(model, x[whole])
+        drawn = prior_w(model, x[whole], 0, columns, by_unit)
         drawn = drawn if drawn.ndim == 2 else np.zeros((len(drawn), 1))
         w = np.zeros((6, length, drawn.shape[-1]))
         w[whole] = drawn

@@ -29,6 +29,7 @@ from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
 from pulse_pyro.laws.memory import MemoryKind
 from pulse_pyro.laws.remembering import RememberingLaw
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+from pulse_pyro.laws.units import widened
 
 # The rows a law is fitted on, in its own units, and how they reach an engine.
 
@@ -183,7 +184,16 @@ def run_model(
     bound, args = archive.whole
     if card.columns:
         check_values(bound, x, w, counts, label, partial(_place, data))
-    problem = Problem(bound, args, card, label, guide=guide, start=start, archive=archive)
+    problem = Problem(
+        bound,
+        args,
+        card,
+        label,
+        guide=guide,
+        start=start,
+        archive=archive,
+        unit=torch.as_tensor(data.unit) if archive.numbered else None,
+    )
     return card, run_engine(problem, how, seed)
 
 
@@ -199,6 +209,13 @@ def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     from pulse_pyro._pyro.contract import check_model
 
     card = check_model(model, data.x, data.w, label, tuple(c.name for c in data.columns))
+    if card.by_unit and len(np.unique(data.rows.unit)) < 2:
+        names = ", ".join(repr(site.name) for site in card.unit_sites)
+        raise DataError(
+            f"{label}: {names} is drawn for every unit, but the archive holds one unit with "
+            "complete rows, which cannot tell how units differ; add units, or leave plate 'units' "
+            "out of the model."
+        )
     if not card.columns:
         return card
     return replace(card, levels=tuple(level_numbers(column) for column in data.columns))
@@ -326,12 +343,15 @@ class Law:
         as if all inputs were jointly Gaussian.
     family : set by built-in laws.
 
-    A model that names a third parameter is handed more of the archive while it is fitted:
-    ``unit`` (n,), the unit of each row as 0, 1, ... (None at prediction: a new unit), and ``seen``
-    (n, w_dim), which w were recorded: rows without w are then kept, and w is 0 there. With a site
-    per column ``seen`` is a mapping too; rows in which some W is seen are kept, and a column counts
-    where it is seen, together with those it is conditioned on. Discrete latents of rows are summed
-    out of fit and prediction, if their support is finite.
+    A model that names a third parameter is handed more than x and w. ``unit`` (n,) is the unit of
+    each row as 0, 1, ..., at prediction too: a model may sample latents of units inside
+    ``pyro.plate("units", int(unit.max()) + 1, dim=-1)`` and give rows ``level[..., unit]``. Their
+    draws are kept, see :class:`laws.units.UnitLaw`. (A model that runs without ``unit``, and then
+    has no plate "units", is given none at prediction: it says itself what a new unit is.) ``seen``,
+    only while it is fitted, is (n, w_dim), which w were recorded: rows without w are then kept, and
+    w is 0 there. With a site per column ``seen`` is a mapping too; rows in which some W is seen are
+    kept, and a column counts where it is seen, together with those it is conditioned on. Discrete
+    latents of rows are summed out of fit and prediction, if their support is finite.
     """
 
     model: Callable[..., Any] | None
@@ -427,7 +447,7 @@ class Law:
             chains=fit.chains,
             diverging=fit.diverging,
         )
-        return PosteriorLaw(
+        fitted = PosteriorLaw(
             law=law,
             draws=fit.draws,
             card=card,
@@ -438,6 +458,9 @@ class Law:
             schema=history.schema,
             squares=data.squares(history.cluster) if law._linear else None,
         )
+        if card is None or not card.by_unit:
+            return fitted
+        return widened(fitted, tuple(history.units[i] for i in np.unique(data.rows.unit)))
 
     def with_memory(self, kind: MemoryKind = "ar") -> RememberingLaw:
         """Return the law whose fit also learns how what it leaves of W persists.

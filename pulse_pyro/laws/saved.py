@@ -24,6 +24,7 @@ from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.laws.law import Family, Law
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.scaling import GaussianInputs, Scaler
+from pulse_pyro.laws.units import UnitLaw, of_units
 from pulse_pyro.laws.varma import Process
 
 # Families and summaries as plain values, and back: what a saved law says of itself.
@@ -176,6 +177,8 @@ def pack_law(fitted: PosteriorLaw) -> Packed:
         "law_id": fitted.id,
         "probe": None if fitted.law.family is not None else _probe(fitted),
     }
+    if isinstance(fitted, UnitLaw):
+        manifest["members"] = list(fitted.members)
     packed = Packed(manifest, {name: np.asarray(v, np.float64) for name, v in arrays.items()})
     packed = packed.holding("fit", pack_value((fitted.record, fitted.card), RECORDS))
     if fitted.memory is None:
@@ -206,10 +209,10 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
     p, w_dim = len(packed.arrays["x_mean"]), len(schema.w_names)
     input_mean = packed.shaped("input_mean", p)
     if model.family is None:
-        card = _matching_card(model, card, input_mean)
+        card = _matching_card(model, card, input_mean[: card.x_dim])
     kind = FilteredLaw if isinstance(model.summary, Filtered) else PosteriorLaw
     draws = {name[5:]: value for name, value in packed.arrays.items() if name.startswith("draw.")}
-    fitted = kind(
+    fitted: PosteriorLaw = kind(
         law=model,
         draws=draws,
         card=card,
@@ -224,6 +227,8 @@ def unpack_law(packed: Packed, law: object = None, features: object = None) -> P
         memory=memory,
         squares=_squares(packed, p, w_dim),
     )
+    if "members" in saved:
+        fitted = of_units(fitted, tuple(saved["members"]))
     _same_answers(fitted, saved["probe"])
     if fitted.id != saved["law_id"]:
         raise BundleError("it does not carry the law its manifest names.")
@@ -285,6 +290,8 @@ def _probe(fitted: PosteriorLaw) -> list[float]:
     """Answers of a custom law at three rows of inputs, to recognise its model by."""
     spread = np.sqrt(np.diag(fitted.inputs.cov))
     rows = fitted.inputs.mean + np.array([[-1.0], [0.3], [1.0]]) * spread
+    if isinstance(fitted, UnitLaw):  # one of the archive, and a new one
+        rows[:, -1] = [0.0, 0.0, len(fitted.members)]
     densities = fitted.kernel.log_density(
         fitted.scaler.x_in(rows), np.ones((3, len(fitted.schema.w_names))), np.arange(2)
     )

@@ -332,9 +332,9 @@ class Adapted:
             error[a] = self.theta_bound * np.linalg.norm(np.abs(slope.T) @ rest)
         return error
 
-    def follow(self) -> Follower:
-        """Return a follower of a new unit."""
-        return self.law.follow()
+    def follow(self, unit: str | None = None) -> Follower:
+        """Return a follower of a unit of which nothing has been seen yet."""
+        return self.law.follow(unit)
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Refuse: the true features teach nothing about the directions."""

@@ -102,9 +102,9 @@ class Augmented:
                 known = mean, self.ellipsoid.psi(z)
             out[0, 0, a] = self.rows(own.now[None], *known, a)[0]
 
-    def follow(self) -> Follower:
-        """Return a follower of a new unit."""
-        return self.law.follow()
+    def follow(self, unit: str | None = None) -> Follower:
+        """Return a follower of a unit of which nothing has been seen yet."""
+        return self.law.follow(unit)
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return (Phi, 0): of a round whose W is known nothing is left to learn along psi."""

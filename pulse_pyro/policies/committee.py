@@ -30,7 +30,7 @@ from pulse_pyro.policies.balls import RewardNoise
 from pulse_pyro.policies.carried import PastRewards
 from pulse_pyro.policies.core import Belief
 from pulse_pyro.policies.guard import VOTES
-from pulse_pyro.policies.imputed import Carried, Imputed, Scorer, Tracking
+from pulse_pyro.policies.imputed import Carried, Imputed, Scorer, Tracking, condition_on
 from pulse_pyro.policies.members import EVIDENCE, LED, ROUNDS
 from pulse_pyro.policies.raw_lags import RawLags
 from pulse_pyro.policies.remembered import Remembered
@@ -70,6 +70,11 @@ class JointFollower:
         """Take in S_t."""
         for one in self.each:
             one.push(s, w)
+
+    def condition_on(self, w: Float1) -> None:
+        """Let W_t tell of the unit's own latents, for members whose law has some."""
+        for one in self.each:
+            condition_on(one, w)
 
     def inputs(self) -> Float1:
         """Return what the first member looks at."""
@@ -124,9 +129,9 @@ class Joint:
         """Names of all features."""
         return tuple(f"{key}: {n}" for key, each in self.members.items() for n in each.names)
 
-    def follow(self) -> JointFollower:
-        """Return a follower of a new unit."""
-        return JointFollower([each.follow() for each in self.members.values()])
+    def follow(self, unit: str | None = None) -> JointFollower:
+        """Return a follower of a unit of which nothing has been seen yet."""
+        return JointFollower([each.follow(unit) for each in self.members.values()])
 
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> None:
         """Fill x, (1, 1, K, features of all), of these arms; NaN elsewhere."""
@@ -335,10 +340,10 @@ class Ballot:
         Joint({**self.joint.members, name: scorer})  # refused before anything changes
         self.joint.members[name] = scorer
         self.core.seat(self.rules.shape(len(scorer.names)))
-        for past in self.policy._pasts.units.values():
+        for unit, past in self.policy._pasts.units.items():
             for one in past:
                 assert isinstance(one, JointFollower)
-                one.each.append(_caught_up(scorer.follow(), one.each))
+                one.each.append(_caught_up(scorer.follow(unit or None), one.each))
         missing = np.full(len(scorer.names), np.nan)
         self._rescore(lambda x: np.concatenate([x, missing]))
 

@@ -38,8 +38,8 @@ class Scorer(Protocol):
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> Float1 | None:
         """Fill x, (1, 1, K, d), NaN for other arms; return errors of its own, (K,), if any."""
 
-    def follow(self) -> Follower:
-        """Return a follower of a new unit."""
+    def follow(self, unit: str | None = None) -> Follower:
+        """Return a follower of a unit of which nothing has been seen yet."""
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return the d features of a full context s (1, s_dim), w (1, w_dim); x : those scored."""
@@ -89,6 +89,20 @@ class Tracking(Protocol):
         """No reward of this decision will come."""
 
 
+@runtime_checkable
+class Learning(Protocol):
+    """A follower of a unit whose own latents W tell of."""
+
+    def condition_on(self, w: Float1) -> None:
+        """Take in the W of the newest row, (w_dim,)."""
+
+
+def condition_on(follower: Follower, w: Float1) -> None:
+    """Let a W tell of the unit itself, where the law has latents of units."""
+    if isinstance(follower, Learning):
+        follower.condition_on(w)
+
+
 class Imputed:
     """phihat = E[Phi((S_t, W), a) | S_1:t], exact where Phi is affine in w, else by Monte Carlo.
 
@@ -117,9 +131,9 @@ class Imputed:
             self.affine = affine and first.conditional.exact
         self._fill(past, arms, bool(self.affine), out)
 
-    def follow(self) -> Follower:
-        """Return a follower of a new unit."""
-        return self.law.follow()
+    def follow(self, unit: str | None = None) -> Follower:
+        """Return a follower of a unit of which nothing has been seen yet."""
+        return self.law.follow(unit)
 
     def taught(self, s: Float2, w: Float2, action: int, x: Float1) -> Float1:
         """Return Phi((s, w), action)."""

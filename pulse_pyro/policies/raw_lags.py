@@ -85,8 +85,8 @@ class RawLags:
             for name in part
         )
 
-    def follow(self) -> RawFollower:
-        """Return a follower of a new unit."""
+    def follow(self, unit: str | None = None) -> RawFollower:
+        """Return a follower of a unit of which nothing has been seen yet."""
         return RawFollower(self)
 
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> None:

@@ -26,7 +26,7 @@ from pulse_pyro.base import Conditional, FittedLaw, Follower
 from pulse_pyro.features import need_affine, slopes
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.policies.core import Belief
-from pulse_pyro.policies.imputed import PROBES, Carried, Imputed
+from pulse_pyro.policies.imputed import PROBES, Carried, Imputed, condition_on
 from pulse_pyro.policies.unit_memory import UnitMemory
 
 
@@ -53,6 +53,10 @@ class RememberedFollower:
         if w is not None:
             self.reveal(self.memory.now, w, found.mean()[0])
         return found
+
+    def condition_on(self, w: Float1) -> None:
+        """Let W_t tell of the unit's own latents, where the law has some."""
+        condition_on(self.inner, w)
 
     def reveal(self, at: int, w: Float1, mean: Float1) -> bool:
         """Take in the W of a step: it tells u to the last digit. False where it comes too late."""
@@ -104,9 +108,9 @@ class Remembered:
         w = self._step * rng.standard_normal((PROBES, len(sd)))
         need_affine(self.features, s, w, "memory")
 
-    def follow(self) -> RememberedFollower:
-        """Return a follower of a new unit."""
-        return RememberedFollower(self.law.follow(), self.memory)
+    def follow(self, unit: str | None = None) -> RememberedFollower:
+        """Return a follower of a unit of which nothing has been seen yet."""
+        return RememberedFollower(self.law.follow(unit), self.memory)
 
     def fill(self, past: list[Follower], arms: list[int], out: Float4) -> None:
         """Fill x, (1, 1, K, d), of these arms; NaN elsewhere."""

@@ -26,6 +26,7 @@ from pulse_pyro.features import Features, pack_features, unpack_features
 from pulse_pyro.laws.filtering import KalmanFollower
 from pulse_pyro.laws.fitted import PosteriorLaw, WindowFollower
 from pulse_pyro.laws.saved import pack_archive, unpack_archive
+from pulse_pyro.laws.units import UnitFollower
 from pulse_pyro.policies.adaptive import AdaptivePulseUCB
 from pulse_pyro.policies.committee import Ballot, Committee, CommitteeRules, Joint, JointFollower
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors, told
@@ -277,7 +278,7 @@ def _unpack_state(packed: Packed, policy: Streaming) -> None:
             _, number, place, rest = name.split(".", 3)
             rows.setdefault((int(number), int(place)), {})[rest] = value
     for i, (unit, followers) in enumerate(saved["units"]):
-        past = [policy.scorer.follow() for _ in range(followers)]
+        past = [policy.scorer.follow(unit or None) for _ in range(followers)]
         for k, follower in enumerate(past):
             _restore(follower, Packed({}, rows[i, k]))
         policy._pasts.units[unit] = past
@@ -302,6 +303,10 @@ def _restore(follower: Follower, packed: Packed) -> None:
             follower.memory.restore(_under(packed, "memory.").arrays)
         except SettingError as cause:
             raise BundleError(str(cause)) from cause
+    elif isinstance(follower, UnitFollower):
+        shapes = {name: value.shape for name, value in follower.state().items()}
+        shapes["told"] = (-1, *shapes["told"][1:])  # as many rows as were revealed
+        follower.restore({name: packed.shaped(name, *shape) for name, shape in shapes.items()})
     elif isinstance(follower, WindowFollower | KalmanFollower | RawFollower):
         shapes = {name: value.shape for name, value in follower.state().items()}
         follower.restore({name: packed.shaped(name, *shape) for name, shape in shapes.items()})

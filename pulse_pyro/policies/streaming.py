@@ -16,7 +16,7 @@ from pulse_pyro.calibration.online import OnlineErrors
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors
-from pulse_pyro.policies.imputed import Carried, Scorer, Tracking
+from pulse_pyro.policies.imputed import Carried, Scorer, Tracking, condition_on
 from pulse_pyro.policies.linear import NO_MASK, TOO_LARGE, Decision, State, check_size
 from pulse_pyro.policies.streaming_guard import StreamingGuard
 from pulse_pyro.radius import Radius
@@ -175,7 +175,7 @@ class Pasts:
     """What has been seen of every unit: one follower of its series, or one per arm."""
 
     def __init__(
-        self, law: FittedLaw, arms: int, follow: Callable[[], Follower] | None = None
+        self, law: FittedLaw, arms: int, follow: Callable[[str | None], Follower] | None = None
     ) -> None:
         self.law, self.arms, self.names = law, arms, law.schema.s_names
         self.follow = law.follow if follow is None else follow
@@ -191,7 +191,7 @@ class Pasts:
         rows = s[None] if s.ndim == 1 else s
         past = self.units.get(unit)
         if past is None:
-            past = [self.follow() for _ in rows]
+            past = [self.follow(unit or None) for _ in rows]
         if len(past) != len(rows):
             raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
         for one, row in zip(past, rows, strict=True):
@@ -211,10 +211,13 @@ class Pasts:
             raise SettingError(f"swap_law: the law that plays looks at {mine}, this one at {new}.")
         units = {}
         for unit, past in self.units.items():
-            units[unit] = [law.follow() for _ in past]
+            units[unit] = [law.follow(unit or None) for _ in past]
             for follower, old in zip(units[unit], past, strict=True):
-                if "rows" in old.state():
-                    follower.restore(old.state())
+                state = old.state()
+                if "rows" in state:
+                    if archive is not None:  # W that were revealed are in it, and in the law soon
+                        state.pop("told", None)
+                    follower.restore(state)
                     continue
                 if archive is None:
                     raise SettingError(
@@ -376,12 +379,14 @@ class Streaming:
         """Take in S_t without deciding: to warm up a unit's past, or when no decision is due.
 
         w : (w_dim,) the missing part, where it is seen at this step: it tells of the unit's memory,
-        and a growing archive takes it in.
+        or of its level where the law has levels of units, and a growing archive takes it in.
         """
         row = None if w is None else full_row(w, self.law.schema, "this step")
         past, place = self._take_in(s, str(unit))
         if row is None:
             return
+        for one in past:
+            condition_on(one, row[0])
         if self._tracks is not None:
             self._tracks.reveal(past, self._tracks.seen(past), row[0])
         if self.archive is not None:

@@ -6,7 +6,7 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 
 from pulse_pyro._core.errors import ModelError, SettingError
-from pulse_pyro._pyro import engines, modes
+from pulse_pyro._pyro import modes, potential
 from pulse_pyro._pyro.contract import check_model
 from pulse_pyro._pyro.engines import Problem, run_engine
 from pulse_pyro._pyro.inference import Exact, Laplace, Nuts, Svi
@@ -216,6 +216,6 @@ def test_a_curved_valley_takes_more_than_one_search(restarts, found, monkeypatch
 
     monkeypatch.setattr(modes, "RESTARTS", restarts)
     with sandbox(0):
-        posterior = engines.Potential(valley, (), "valley")
+        posterior = potential.Potential(valley, (), "valley")
     assert posterior.whitened == found
     assert torch.allclose(posterior.mode, torch.ones(100, dtype=torch.float64), atol=1e-4) == found

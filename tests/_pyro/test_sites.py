@@ -377,7 +377,7 @@ def at_places(count=3):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_regime_of_rows_is_summed_out_as_by_hand(form):
-    from pulse_pyro._pyro.engines import Potential
+    from pulse_pyro._pyro.potential import Potential
     from pulse_pyro._pyro.predict import PyroKernel
     from pulse_pyro._pyro.sandbox import sandbox
     from pulse_pyro._pyro.sites import summed_model

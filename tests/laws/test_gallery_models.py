@@ -29,6 +29,8 @@ PROMISED = {
     "ordinal_mood",
     "mood_and_sleep",
     "censored_minutes",
+    "person_levels",
+    "clicks_by_ad",
 }
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((9, 2)), RNG.standard_normal((9, 1))

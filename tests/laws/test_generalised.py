@@ -137,7 +137,7 @@ def newton(z, slope, curvature, precision):
 def test_the_laplace_fit_is_that_of_a_newton_search_by_hand(kind, fits):
     import torch
 
-    from pulse_pyro._pyro.engines import Potential
+    from pulse_pyro._pyro.potential import Potential
     from pulse_pyro._pyro.sandbox import sandbox
 
     law, history = fits[kind]

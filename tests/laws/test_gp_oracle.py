@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 from pulse_pyro import Laplace, Nuts
-from pulse_pyro._pyro.engines import Potential
+from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.gp import (

@@ -1,0 +1,196 @@
+"""A fitted law with latents of units: each unit of the archive is known, others are met anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro._core.arrays import Float, Float1, Float2, Int
+from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro.data.history import History, Source, context_rows
+from pulse_pyro.laws.fitted import (
+    PosteriorConditional,
+    PosteriorLaw,
+    WindowFollower,
+    by_action,
+    chosen,
+)
+from pulse_pyro.laws.scaling import GaussianInputs
+
+if TYPE_CHECKING:
+    from pulse_pyro._pyro.units import UnitPosterior
+
+
+@dataclass(frozen=True, eq=False)
+class UnitLaw(PosteriorLaw):
+    """p^(W_t | S_1:t, unit): the mixture over posterior draws of a law with plate "units".
+
+    members : units of the archive, in the order of the draws of a unit's sites, (draw, units, ...).
+    A unit called like one of them has its posterior; any other, and series without names, is new:
+    its latents come from the population (:mod:`pulse_pyro._pyro.units` says how), until W of it are
+    revealed, ``follow(unit).push(s, w)``. Rows of one unit share its latents in ``draws``.
+
+    The number of a row's unit stands behind its inputs, in the last column of x. NOT covered: W
+    that are revealed move what is believed of this unit alone, not of the others.
+    """
+
+    members: tuple[str, ...] = ()
+
+    @cached_property
+    def kernel(self) -> Any:
+        """Prediction in model units."""
+        from pulse_pyro._pyro.units import UnitKernel
+
+        if self.card is None:
+            raise ModelError(f"{self.law.label}: a custom law cannot predict without its card.")
+        model = self.law.model_for(self.card.x_dim, self.card.w_dim)
+        return UnitKernel(model, self.draws, self.card)
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {name: i for i, name in enumerate(self.members)}
+
+    def number(self, unit: str | None) -> int:
+        """Return the place of a unit among ``members``; the one after the last if it is new."""
+        return len(self.members) if unit is None else self._places.get(unit, len(self.members))
+
+    def __call__(self, source: Source, at: ArrayLike | None = None) -> PosteriorConditional:
+        """Return the law of W at the rows of a History, by its units' names, or of new units.
+
+        source, at : as for any law; of s (batch, time[, action], s_dim) every series is a new unit.
+        """
+        if isinstance(source, History):
+            x, s = context_rows(source, self.summary, self.schema, self.law.label)
+            new = len(self.members) + np.arange(len(source.units))
+            place = [self._places.get(u, new[i]) for i, u in enumerate(source.units)]
+            number = np.array(place)[source.unit_of]
+        else:
+            given = np.asarray(source)
+            series, at = by_action(given, at)
+            x, s = context_rows(series, self.summary, self.schema, self.law.label)
+            # arms of one series are one unit
+            number = len(self.members) + np.repeat(np.arange(len(given)), len(x) // len(given))
+        rows = chosen(at, len(x))
+        return PosteriorConditional(self, _with_number(x[rows], number[rows]), s[rows])
+
+    def follow(self, unit: str | None = None) -> UnitFollower:
+        """Start to follow a unit: one of the archive by its name, or a new one."""
+        return UnitFollower(self, unit)
+
+    def told(self, known: UnitPosterior) -> UnitLaw:
+        """Return the law as it is for one unit, which is its number 0."""
+        return replace(self, draws=known.draws(), members=("",))
+
+
+def _with_number(x: Float2, number: Int) -> Float2:
+    return np.column_stack([x, number.astype(np.float64)])
+
+
+def widened(law: PosteriorLaw, members: tuple[str, ...]) -> UnitLaw:
+    """Return a fitted law whose last input is the number of the unit, which is not scaled."""
+    scaler, inputs = law.scaler, law.inputs
+    wide = replace(
+        law,
+        scaler=replace(
+            scaler, x_mean=np.append(scaler.x_mean, 0.0), x_scale=np.append(scaler.x_scale, 1.0)
+        ),
+        inputs=GaussianInputs(np.append(inputs.mean, 0.0), np.pad(inputs.cov, (0, 1))),
+    )
+    return of_units(wide, members)
+
+
+def of_units(law: PosteriorLaw, members: tuple[str, ...]) -> UnitLaw:
+    """Return a law that knows its units' names; its last input is their number already."""
+    return UnitLaw(**{f.name: getattr(law, f.name) for f in fields(law)}, members=members)
+
+
+class UnitFollower(WindowFollower):
+    """A window, and what the W revealed so far tell of the unit.
+
+    ess : effective number of particles behind the unit's latents; under 100 its answers are rough.
+    Kept are the rows whose W was revealed, and a weight for each particle (16,384 of a new unit,
+    one a draw of a unit of the archive).
+    """
+
+    def __init__(self, law: UnitLaw, unit: str | None) -> None:
+        super().__init__(law)
+        self._unit_law, self._asked, self._number = law, law, law.number(unit)
+        self._known: UnitPosterior | None = None
+        self._told = np.empty((0, law.scaler.x_mean.size - 1 + len(law.schema.w_names)))
+
+    @property
+    def ess(self) -> float:
+        """Effective number of particles; that of the draws before any W was revealed."""
+        return float(self._unit_law.kernel.count) if self._known is None else self._known.ess
+
+    @property
+    def conditional(self) -> PosteriorConditional:
+        """The law of W_t given the window, and W of earlier rows."""
+        if self._conditional is None:
+            number = self._number if self._known is None else 0
+            x = np.append(self._unit_law.newest(self._rows), float(number))
+            self._conditional = PosteriorConditional(self._asked, x[None], self._rows[-1:].copy())
+        return self._conditional
+
+    def push(self, s: Float1, w: Float1 | None = None) -> PosteriorConditional:
+        """Take in S_t and, if it is seen, W_t; return the law of W_t before it was."""
+        found = super().push(s)
+        if w is not None:
+            self.condition_on(w)
+        return found
+
+    def condition_on(self, w: ArrayLike) -> None:
+        """Take in the W of the newest row, (w_dim,), NaN where it is not seen.
+
+        A row that lacks an input tells nothing, because the law has no density there.
+        """
+        from pulse_pyro._pyro.units import UnitPosterior
+
+        value = np.asarray(w, np.float64).reshape(-1)
+        if value.shape != (len(self._unit_law.schema.w_names),):
+            raise DataError(
+                f"push: w must hold {len(self._unit_law.schema.w_names)} numbers, one a W column, "
+                f"but its shape is {np.shape(w)}."
+            )
+        x = self._unit_law.newest(self._rows)
+        if np.isnan(x).any() or np.isnan(value).all():
+            return
+        known = self._known or UnitPosterior.of(self._unit_law.kernel, self._number)
+        told = known.told(x, value)
+        if not np.isfinite(told.log_weight.max()):
+            raise DataError(
+                f"push: the law cannot have w = {value.tolist()} for this unit; every particle has "
+                "weight zero. Correct w, or give the model a wider distribution."
+            )
+        self._told = np.concatenate([self._told, np.append(x, value)[None]])
+        self._take(told)
+
+    def _take(self, known: UnitPosterior | None) -> None:
+        self._known, self._conditional = known, None
+        self._asked = self._unit_law if known is None else self._unit_law.told(known)
+
+    def inputs(self) -> Float1:
+        """Return x_t of the window, without the number of the unit."""
+        row: Float1 = self._unit_law.newest(self._rows)
+        return row
+
+    def state(self) -> dict[str, Float]:
+        """Return the window, and the rows (x, w) whose W was revealed."""
+        return super().state() | {"told": self._told.copy()}
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Take over a window, and W that were revealed: under this law, whatever the one before."""
+        from pulse_pyro._pyro.units import UnitPosterior
+
+        super().restore(state)
+        self._told = np.array(state.get("told", self._told[:0]), np.float64)
+        known, width = None, len(self._unit_law.schema.w_names)
+        for row in self._told:
+            known = known or UnitPosterior.of(self._unit_law.kernel, self._number)
+            known = known.told(row[:-width], row[-width:])
+        self._take(known)

@@ -1,0 +1,325 @@
+"""Natural plates of units against the closed form of a Gaussian random intercept."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pulse_pyro import (
+    Features,
+    History,
+    Laplace,
+    Law,
+    Nuts,
+    PulseUCB,
+    Svi,
+    calibrate,
+    constant,
+    law_from_file,
+)
+from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.saved import load, save
+from pulse_pyro._pyro.potential import Potential
+from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.unit_potential import UnitPotential
+from pulse_pyro.data.summary import Identity
+from tests.helpers import z_bound
+
+BETWEEN, SD, DRAWS = 0.8, 0.5, 1500
+FOLDER = Path(__file__).parents[2] / "models"
+
+
+def levels(x, w=None, unit=None):
+    """One unknown number beside the levels: everything about it is Gaussian."""
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + level[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(loc[..., None], SD).to_event(1), obs=w)
+
+
+def people(units=12, time=6, prefix="u", seed=0):
+    rng = np.random.default_rng(seed)
+    s = rng.standard_normal((units, time, 1))
+    level = BETWEEN * rng.standard_normal((units, 1, 1))
+    w = 0.4 + level + s + SD * rng.standard_normal(s.shape)
+    names = tuple(f"{prefix}{i}" for i in range(units))
+    return History.from_arrays(s, w, units=names, s_names=("s",), w_names=("w",))
+
+
+def joint(history, more=()):
+    """Posterior mean and covariance of (a, levels of the archive, level of a new unit).
+
+    more : w - s of the new unit that were revealed.
+    """
+    units = len(history.units)
+    rest = np.concatenate([(history.w - history.s)[:, 0], more])
+    design = np.zeros((len(rest), units + 2))
+    design[:, 0] = 1.0
+    owner = np.concatenate([history.unit_of, np.full(len(more), units)])
+    design[np.arange(len(rest)), 1 + owner] = 1.0
+    precision = design.T @ design / SD**2
+    precision += np.diag([0.01, *np.full(units + 1, BETWEEN**-2)])
+    cov = np.linalg.inv(precision)
+    return cov @ design.T @ rest / SD**2, cov
+
+
+@cache
+def fitted(draws=DRAWS):
+    return Law(levels, Identity()).fit(people(), Laplace(draws=draws), seed=0)
+
+
+def same(drawn, mean, var):
+    """Means and variances of independent draws."""
+    error = np.sqrt(var / len(drawn))
+    assert (np.abs(drawn.mean(0) - mean) < z_bound(np.size(mean)) * error).all()
+    off = np.abs(drawn.var(0) / var - 1)
+    assert (off < z_bound(np.size(mean)) * np.sqrt(2 / len(drawn))).all()
+
+
+def test_the_fit_of_a_gaussian_model_is_exact():
+    fit = fitted()
+    mean, cov = joint(people())
+    drawn = np.column_stack([fit.draws["a"], fit.draws["level"]])
+    same(drawn, mean[:-1], np.diag(cov)[:-1])
+    assert fit.members == people().units
+    assert fit.record.quality["pareto_k"] < 0.1  # every particle weighs the same
+
+
+def test_a_unit_of_the_archive_has_its_own_posterior():
+    fit, history = fitted(), people()
+    mean, cov = joint(history)
+    error = np.sqrt(cov[0, 0] / DRAWS)
+    expected = mean[0] + mean[1 + history.unit_of] + history.s[:, 0]
+    found = fit(history)
+    assert found.exact
+    own = np.sqrt((cov[0, 0] + np.diag(cov)[1:-1] + 2 * cov[0, 1:-1]) / DRAWS)
+    assert (np.abs(found.mean()[:, 0] - expected) < z_bound(72) * own[history.unit_of]).all()
+    assert error < 0.1  # or the test above says nothing
+    # one row online is that row of the archive
+    follower = fit.follow("u3")
+    for t in range(3):
+        one = follower.push(history.s[18 + t]).mean()
+        assert_allclose(one[0], found.mean()[18 + t], rtol=1e-12)
+
+
+def test_a_new_unit_comes_from_the_population():
+    fit = fitted()
+    mean, cov = joint(people())
+    s = np.array([[[0.3], [-1.0]], [[0.3], [2.0]]])
+    found = fit(s)
+    assert_allclose(found.mean()[:, 0], fit.draws["a"].mean() + s.ravel(), rtol=1e-10)
+    w = np.array([[0.1], [0.2], [1.5], [np.nan]])
+    sd = np.sqrt(BETWEEN**2 + SD**2)
+    each = dist.Normal(torch.tensor(fit.draws["a"][:, None] + s.ravel()), sd)
+    expected = each.log_prob(torch.tensor(w[:, 0]).nan_to_num()).exp().mean(0).log().numpy()
+    dense = found.log_density(w, draws=DRAWS)[:, 0]
+    assert_allclose(dense[:3], expected[:3], atol=1e-6)
+    assert np.isnan(dense[3])
+    drawn = found.draws(DRAWS, rng=np.random.default_rng(0))[..., 0]
+    same(drawn, mean[0] + s.ravel(), cov[0, 0] + BETWEEN**2 + SD**2)
+    # rows of one unit share its level, those of two units do not
+    corr = np.corrcoef(drawn.T)
+    share = (cov[0, 0] + BETWEEN**2) / (cov[0, 0] + BETWEEN**2 + SD**2)
+    assert abs(corr[0, 1] - share) < z_bound() / np.sqrt(DRAWS)
+    apart = cov[0, 0] / (cov[0, 0] + BETWEEN**2 + SD**2)
+    assert abs(corr[0, 2] - apart) < z_bound() / np.sqrt(DRAWS)
+    assert_array_equal(found.mean(), fit(s).mean())
+
+
+@pytest.mark.parametrize("revealed", [1, 4, 40])
+def test_w_that_are_revealed_narrow_a_new_unit_down(revealed):
+    fit = fitted()
+    rng = np.random.default_rng(1)
+    s = rng.standard_normal((revealed, 1))
+    w = 0.4 + 1.1 + s + SD * rng.standard_normal(s.shape)
+    follower = fit.follow("somebody")
+    for row, own in zip(s, w, strict=True):
+        follower.push(row, own)
+    mean, cov = joint(people(), (w - s)[:, 0])
+    centre = mean[0] + mean[-1]
+    var = cov[0, 0] + cov[-1, -1] + 2 * cov[0, -1]
+    found = follower.push(np.array([0.0]))
+    assert follower.ess > 100
+    bound = z_bound() * np.sqrt(var / min(follower.ess, DRAWS))
+    assert abs(found.mean()[0, 0] - centre) < bound
+    spread = found.mean_draws(DRAWS, rng=rng)[:, 0, 0].std()
+    assert abs(spread / np.sqrt(var) - 1) < z_bound() * np.sqrt(1 / min(follower.ess, DRAWS))
+    # followed anew from what was kept
+    other = fit.follow("somebody")
+    other.restore(follower.state())
+    assert_array_equal(other.conditional.mean(), found.mean())
+    assert other.ess == follower.ess
+
+
+def test_w_that_no_particle_can_have_are_refused():
+    follower = fitted().follow("somebody")
+    with pytest.raises(DataError, match="every particle"):
+        follower.push(np.array([0.0]), np.array([1e200]))
+
+
+def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
+    fit = fitted()
+    phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+    policy = PulseUCB(fit, phi, constant(1.0))
+    for _ in range(5):
+        policy.observe([0.0], w=[2.4], unit="Ann")
+    high = policy.act([0.0], unit="Ann")
+    assert high.x[high.action] > 1.8
+    other = policy.act([0.0], unit="Bob")
+    assert abs(other.x[other.action] - fit.draws["a"].mean()) < 1e-8
+    known = policy.act([0.0], unit="u3")
+    expected = (fit.draws["a"] + fit.draws["level"][:, 3]).mean()
+    assert_allclose(known.x[known.action], expected, rtol=1e-10)
+    save(policy, tmp_path / "policy")
+    back = load(tmp_path / "policy", law=fit, features=phi)
+    for unit in ("Ann", "Bob", "u3"):
+        one, two = (each.act([0.5], unit=unit) for each in (policy, back))
+        assert_array_equal(one.x, two.x)
+
+
+def test_a_saved_law_knows_its_units(tmp_path):
+    fit = fitted(200)
+    save(fit, tmp_path / "law")
+    back = load(tmp_path / "law", law=Law(levels, Identity()))
+    assert back.members == fit.members
+    assert back.id == fit.id
+    assert_array_equal(back(people()).mean(), fit(people()).mean())
+
+
+def test_held_out_units_are_judged_against_the_population():
+    fit = fitted(500)
+    held_out = people(60, 6, "v", seed=5)
+    found = fit(held_out)
+    inside = found.cdf(held_out.w)[:, 0]
+    # one row of each unit: independent, and uniform if the spread of levels is counted
+    first = inside[::6]
+    assert abs(first.mean() - 0.5) < z_bound() * np.sqrt(1 / 12 / 60)
+    assert 0.15 < first.std() < 0.40
+    phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+    report = calibrate(fit, held_out, phi, seed=0)
+    assert report is not None
+
+
+def vectors(x, w=None, unit=None):
+    """Level and slope of a unit together: no quadrature, stored draws."""
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        cov = torch.tensor([[0.5, 0.1], [0.1, 0.3]])
+        own = pyro.sample("own", dist.MultivariateNormal(torch.zeros(2), cov))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + own[..., unit, 0] + own[..., unit, 1] * x[..., 0]
+        pyro.sample("w", dist.Normal(loc[..., None], SD).to_event(1), obs=w)
+
+
+def test_vectors_of_units_are_drawn_once_for_every_draw():
+    fit = Law(vectors, Identity()).fit(people(), Laplace(draws=500), seed=0)
+    assert fit.draws["own"].shape == (500, 12, 2)
+    assert not fit.kernel.exact_mean
+    s = np.array([[[0.0], [1.0]]])
+    found = fit(s)
+    assert_array_equal(found.mean(), fit(s).mean())
+    error = np.sqrt(1.0 / (500 * 32))
+    assert np.abs(found.mean()[:, 0] - fit.draws["a"].mean()).max() < z_bound() * error
+    drawn = found.draws(4000, rng=np.random.default_rng(0))[..., 0]
+    expected = np.array([0.5, 0.5 + 0.3 + 0.2]) + SD**2 + fit.draws["a"].var()
+    assert (np.abs(drawn.var(0) / expected - 1) < z_bound() * np.sqrt(2 / 4000)).all()
+
+
+def test_the_coordinates_of_units_keep_the_density():
+    """log p(theta, z) of the plain potential, and of (theta, e) with the Jacobian."""
+    with sandbox(0, "test"):
+        x, unit = torch.randn(8, 1), torch.arange(8) // 2
+        args = (x, torch.randn(8, 1))
+
+        def model(x, w=None):
+            levels(x, w, unit)
+
+        plain = Potential(model, args, "plain")
+        own = UnitPotential(model, args, "own", ("level",))
+        assert list(plain.shapes) == ["a", "level"]
+        for _ in range(3):
+            u = torch.randn(own.dim)
+            z, log_scale = own._placed(u[:1], u[1:])
+            flat = torch.cat([u[:1], z.reshape(-1)])
+            gap = own.energy(u) + log_scale - plain.energy(flat)
+            assert_allclose(gap.detach().numpy(), 0.0, atol=1e-9)
+        # Gaussian: given theta the noise is exactly N(0, I)
+        still = torch.zeros(own.dim)
+        moved = torch.cat([still[:1], torch.randn(4)])
+        gap = (own.energy(moved) - own.energy(still)).detach().numpy()
+        assert_allclose(gap, 0.5 * (moved**2).sum().numpy())
+
+
+@pytest.mark.parametrize("how", [Nuts(draws=200, warmup=100, chains=1), Svi(steps=150)])
+def test_every_engine_keeps_the_units(how):
+    fit = Law(levels, Identity()).fit(people(), how, seed=0)
+    mean, cov = joint(people())
+    drawn = np.column_stack([fit.draws["a"], fit.draws["level"]])
+    assert drawn.shape[1] == 13
+    assert (np.abs(drawn.mean(0) - mean[:-1]) < 0.5 * np.sqrt(np.diag(cov))[:-1]).all()
+
+
+def test_natural_and_integrated_by_hand_have_one_posterior():
+    rng = np.random.default_rng(3)
+    s = rng.standard_normal((25, 10, 1))
+    w = 0.2 + 0.6 * rng.standard_normal((25, 1, 1)) + 0.5 * s + 0.4 * rng.standard_normal(s.shape)
+    history = History.from_arrays(s, w, s_names=("s",), w_names=("w",))
+    laws = [law_from_file(FOLDER / f"{n}.py") for n in ("person_levels", "hierarchical_units")]
+    one, two = (law.fit(history, Laplace(draws=500), seed=0) for law in laws)
+    for name, value in two.draws.items():
+        gap = np.abs(one.draws[name].mean(0) - value.mean(0)) / value.std(0)
+        assert (gap < z_bound(5) * np.sqrt(2 / 500)).all(), name
+        ratio = one.draws[name].std(0) / value.std(0)
+        assert (np.abs(ratio - 1) < z_bound(5) * np.sqrt(1 / 500)).all(), name
+
+
+def test_the_check_names_the_role_and_what_to_write():
+    card = Law(levels, Identity()).check(people())
+    roles = dict(zip(card.table["site"], card.table["role"], strict=True))
+    assert roles["level"].startswith("per unit")
+    assert "level" in repr(card)
+    assert card.closed_mean
+
+    def wide(x, w=None, unit=None):
+        a = pyro.sample("a", dist.Normal(0.0, 10.0))
+        with pyro.plate("units", int(unit.max()) + 1, dim=-2):
+            level = pyro.sample("level", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            loc = a + level[unit, 0] + 0 * x[..., 0]
+            pyro.sample("w", dist.Normal(loc[..., None], SD).to_event(1), obs=w)
+
+    with pytest.raises(ModelError, match=r"dim=-1"):
+        Law(wide, Identity()).check(people())
+
+    def first_axis(x, w=None, unit=None):
+        a = pyro.sample("a", dist.Normal(0.0, 10.0))
+        with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+            level = pyro.sample("level", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            loc = a + level[unit] + 0 * x[..., 0]
+            pyro.sample("w", dist.Normal(loc[..., None], SD).to_event(1), obs=w)
+
+    with pytest.raises(ModelError, match=r"level\[\.\.\., unit\]"):
+        Law(first_axis, Identity()).check(people())
+
+    def no_plate(x, w=None, unit=None):
+        size = int(unit.max()) + 1
+        level = pyro.sample("level", dist.Normal(torch.zeros(size), 1.0).to_event(1))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            loc = level[..., unit] + 0 * x[..., 0]
+            pyro.sample("w", dist.Normal(loc[..., None], SD).to_event(1), obs=w)
+
+    with pytest.raises(ModelError, match=r'plate\("units"'):
+        Law(no_plate, Identity()).check(people())
+
+
+def test_an_archive_of_one_unit_is_refused():
+    with pytest.raises(DataError, match="one unit"):
+        Law(levels, Identity()).fit(people(1), seed=0)
