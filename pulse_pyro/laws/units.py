@@ -36,7 +36,8 @@ class UnitLaw(PosteriorLaw):
     revealed, ``follow(unit).push(s, w)``. Rows of one unit share its latents in ``draws``.
 
     The number of a row's unit stands behind its inputs, in the last column of x. NOT covered: W
-    that are revealed move what is believed of this unit alone, not of the others.
+    that are revealed move what is believed of this unit alone, not of the others; and a band that
+    was calibrated on new units says nothing of the error for those of the archive.
     """
 
     members: tuple[str, ...] = ()
