@@ -74,8 +74,8 @@ class UnitLaw(PosteriorLaw):
             given = np.asarray(source)
             series, at = by_action(given, at)
             x, s = context_rows(series, self.summary, self.schema, self.law.label)
-            # arms of one series are one unit
-            number = len(self.members) + np.repeat(np.arange(len(given)), len(x) // len(given))
+            each = len(x) // max(len(given), 1)  # arms of one series are one unit
+            number = len(self.members) + np.repeat(np.arange(len(given)), each)
         rows = chosen(at, len(x))
         return PosteriorConditional(self, _with_number(x[rows], number[rows]), s[rows])
 

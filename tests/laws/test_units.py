@@ -234,6 +234,20 @@ def test_a_saved_law_knows_its_units(tmp_path):
     assert_array_equal(back(people()).mean(), fit(people()).mean())
 
 
+def test_arviz_names_the_units():
+    pytest.importorskip("arviz")
+    fit, history = fitted(200), people()
+    tree = fit.to_arviz(history)
+    level = tree["posterior"]["level"]
+    assert level.dims == ("chain", "draw", "member")
+    assert tuple(level.coords["member"].values) == history.units
+    assert tree["constant_data"]["x"].shape == (72, 1)
+
+
+def test_no_rows_get_no_answers():
+    assert fitted(200)(np.zeros((0, 3, 1))).mean().shape == (0, 1)
+
+
 def test_held_out_units_are_judged_against_the_population():
     fit = fitted(500)
     held_out = people(60, 6, "v", seed=5)
