@@ -294,7 +294,7 @@ class SitesKernel:
             self.mean_draws(x[start : start + rows], every).mean(0)
             for start in range(0, len(x), rows)
         ]
-        return np.concatenate(parts)
+        return np.concatenate([np.empty((0, self.card.w_dim)), *parts])  # there may be no row
 
     def mean_draws(self, x: Float2, index: Any) -> Float3:
         """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""

@@ -42,15 +42,19 @@ class Named(NamedTuple):
 
 
 def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
-    """Return the posterior by parameter; an axis "input" is the summary's, "output" that of W.
+    """Return the posterior by parameter; axes "input" of the summary, "output" of W.
 
     For a linear law the regression in the data's units, as in its table; otherwise the sites in
-    the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent).
+    the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent;
+    "member" is the axis of a site of units).
     """
     kernel = fitted.kernel
     if isinstance(kernel, LinearKernel):
         return _linear(fitted, kernel)
     given: dict[str, Any] = dict(getattr(fitted.law.family, "dims", {})) | dict(fitted.law.dims)
+    for site in () if fitted.card is None else fitted.card.unit_sites:
+        rest = (f"{site.name}_dim_{i + 1}" for i in range(len(site.event_shape)))
+        given.setdefault(site.name, ("member", *rest))
     out = {
         name: Named(_axes(name, value, given.get(name), fitted.law.label), value)
         for name, value in fitted.draws.items()
@@ -64,6 +68,7 @@ def axis_labels(fitted: PosteriorLaw, named: Mapping[str, Named]) -> dict[str, l
     w = fitted.schema.w_names
     pairs = [f"{w[i]}, {w[j]}" for i in range(len(w)) for j in range(i)]
     labels = {"input": list(input_names(fitted)), "output": list(w), "pair": pairs}
+    labels["member"] = list(getattr(fitted, "members", ()))  # units whose latents are kept
     size = {axis: n for site in named.values() for axis, n in site.lengths}
     return {axis: names for axis, names in labels.items() if size.get(axis) == len(names)}
 
@@ -197,6 +202,7 @@ def row_groups(
         "time": ("row", history.step[rows.row]),
     }
     output = {"output": list(history.w_names)}
+    inputs = list(input_names(fitted))  # behind them a law with sites of units has its number
     by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
     shape = (*index.shape, n)
     drawn = rows.conditional.draws_of(index.ravel(), rng)
@@ -209,8 +215,8 @@ def row_groups(
             {"w": (("row", "output"), history.w[rows.row])}, by_row | output
         ),
         "constant_data": xr.Dataset(
-            {"x": (("row", "input"), rows.conditional.x)},
-            by_row | {"input": list(input_names(fitted))},
+            {"x": (("row", "input"), rows.conditional.x[:, : len(inputs)])},
+            by_row | {"input": inputs},
         ),
     }
     if not _latent(fitted):

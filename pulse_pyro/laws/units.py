@@ -36,7 +36,8 @@ class UnitLaw(PosteriorLaw):
     revealed, ``follow(unit).push(s, w)``. Rows of one unit share its latents in ``draws``.
 
     The number of a row's unit stands behind its inputs, in the last column of x. NOT covered: W
-    that are revealed move what is believed of this unit alone, not of the others.
+    that are revealed move what is believed of this unit alone, not of the others; and a band that
+    was calibrated on new units says nothing of the error for those of the archive.
     """
 
     members: tuple[str, ...] = ()
@@ -73,8 +74,8 @@ class UnitLaw(PosteriorLaw):
             given = np.asarray(source)
             series, at = by_action(given, at)
             x, s = context_rows(series, self.summary, self.schema, self.law.label)
-            # arms of one series are one unit
-            number = len(self.members) + np.repeat(np.arange(len(given)), len(x) // len(given))
+            each = len(x) // max(len(given), 1)  # arms of one series are one unit
+            number = len(self.members) + np.repeat(np.arange(len(given)), each)
         rows = chosen(at, len(x))
         return PosteriorConditional(self, _with_number(x[rows], number[rows]), s[rows])
 

@@ -1,6 +1,6 @@
 """Natural plates of units against the closed form of a Gaussian random intercept."""
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +184,47 @@ def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
         assert_array_equal(one.x, two.x)
 
 
+def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
+    fit = fitted(200)
+    phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+    known = calibrate(fit, people(40, 6, "v", seed=5), phi, seed=0)
+    policy = PulseUCB(fit, phi, calibration=known, reward_sd=0.1, theta_bound=2.0)
+    expected = {"": fit.draws["a"].mean(), "u3": (fit.draws["a"] + fit.draws["level"][:, 3]).mean()}
+    for unit, mean in expected.items():
+        choice = policy.act([0.0], **({"unit": unit} if unit else {}))
+        assert_allclose(choice.x[choice.action], mean, rtol=1e-8)
+        policy.learn(choice, 0.3)
+    policy.observe([0.0], w=[2.4], unit="Ann")
+    save(policy, tmp_path / "policy")
+    back = load(tmp_path / "policy", law=fit, features=phi)
+    for unit in ("", "u3", "Ann"):
+        one, two = (each.act([0.5], unit=unit) for each in (policy, back))
+        assert_array_equal(one.x, two.x)
+        assert one.action == two.action
+
+
+def test_all_draws_are_predicted_in_one_run_of_the_model():
+    runs = []
+
+    def counted(x, w=None, unit=None):
+        runs.append(len(x))
+        levels(x, w, unit)
+
+    fit = Law(counted, Identity()).fit(people(), Laplace(draws=300), seed=0)
+    fit(people()).mean()
+    follower = fit.follow("somebody")
+    asked = {
+        "known": lambda: fit.follow("u3").push(np.zeros(1)).mean(),
+        "new": lambda: fit.follow().push(np.zeros(1)).mean(),
+        "told": lambda: follower.push(np.zeros(1), np.ones(1)).mean(),
+    }
+    follower.push(np.zeros(1), np.ones(1))  # its particles are drawn once
+    for name, ask in asked.items():
+        runs.clear()
+        ask()
+        assert len(runs) <= 2, name  # the mean, and the density of what is revealed
+
+
 def test_a_saved_law_knows_its_units(tmp_path):
     fit = fitted(200)
     save(fit, tmp_path / "law")
@@ -191,6 +232,20 @@ def test_a_saved_law_knows_its_units(tmp_path):
     assert back.members == fit.members
     assert back.id == fit.id
     assert_array_equal(back(people()).mean(), fit(people()).mean())
+
+
+def test_arviz_names_the_units():
+    pytest.importorskip("arviz")
+    fit, history = fitted(200), people()
+    tree = fit.to_arviz(history)
+    level = tree["posterior"]["level"]
+    assert level.dims == ("chain", "draw", "member")
+    assert tuple(level.coords["member"].values) == history.units
+    assert tree["constant_data"]["x"].shape == (72, 1)
+
+
+def test_no_rows_get_no_answers():
+    assert fitted(200)(np.zeros((0, 3, 1))).mean().shape == (0, 1)
 
 
 def test_held_out_units_are_judged_against_the_population():
@@ -270,14 +325,27 @@ def test_natural_and_integrated_by_hand_have_one_posterior():
     rng = np.random.default_rng(3)
     s = rng.standard_normal((25, 10, 1))
     w = 0.2 + 0.6 * rng.standard_normal((25, 1, 1)) + 0.5 * s + 0.4 * rng.standard_normal(s.shape)
-    history = History.from_arrays(s, w, s_names=("s",), w_names=("w",))
+    unit = np.repeat(np.arange(25), 10)
     laws = [law_from_file(FOLDER / f"{n}.py") for n in ("person_levels", "hierarchical_units")]
-    one, two = (law.fit(history, Laplace(draws=500), seed=0) for law in laws)
-    for name, value in two.draws.items():
-        gap = np.abs(one.draws[name].mean(0) - value.mean(0)) / value.std(0)
-        assert (gap < z_bound(5) * np.sqrt(2 / 500)).all(), name
-        ratio = one.draws[name].std(0) / value.std(0)
-        assert (np.abs(ratio - 1) < z_bound(5) * np.sqrt(1 / 500)).all(), name
+    with sandbox(0, "test"):
+        args = (torch.tensor(s.reshape(-1, 1)), torch.tensor(w.reshape(-1, 1)))
+        models = [partial(law.model, unit=torch.as_tensor(unit)) for law in laws]
+        natural = UnitPotential(models[0], args, "natural", ("level",))
+        by_hand = Potential(models[1], args, "by hand")
+        names = [n for n in natural.shapes if n != "level"]
+        assert names == list(by_hand.shapes)
+        assert natural.whitened
+        # one mode and one curvature, so one posterior mean and sd for Laplace
+        sd = by_hand.scale.norm(dim=1)
+        assert ((natural.mode - by_hand.mode).abs() / sd).max() < 0.05
+        assert (natural.scale.norm(dim=1) / sd - 1).abs().max() < 0.01
+        # and one density away from it: the levels are Gaussian, so nothing is approximate
+        gaps = []
+        for _ in range(5):
+            theta = by_hand.from_white(2 * torch.randn(by_hand.dim))
+            gap = natural._marginal(theta.clone().requires_grad_(True)) - by_hand.energy(theta)
+            gaps.append(gap.detach().numpy())
+    assert_allclose(gaps, gaps[0], atol=1e-6)
 
 
 def test_the_check_names_the_role_and_what_to_write():
