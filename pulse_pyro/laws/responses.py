@@ -42,8 +42,11 @@ class Response(Protocol):
     def support(self) -> Float2 | None:
         """The values W can take, (cells, w_dim), where they are finitely many; else None."""
 
-    def sites(self) -> dict[str, Any]:
-        """Sample the sites of its own, in Pyro."""
+    def priors(self) -> dict[str, Any]:
+        """Return the sites of its own by name, each a Pyro distribution."""
+
+    def prepare(self, own: Own) -> Own:
+        """Return what NumPy's answers need of its own sites, worked out once for all draws."""
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """Return W's Pyro distribution, batch (..., n), event (w_dim,), in the model's codes."""
@@ -98,9 +101,13 @@ class FewValues:
         out: Float3 = np.exp(self.log_probabilities(eta, own))
         return out
 
-    def sites(self) -> dict[str, Any]:
+    def priors(self) -> dict[str, Any]:
         """None."""
         return {}
+
+    def prepare(self, own: Own) -> Own:
+        """Return the sites as they are."""
+        return own
 
     def encode(self, w: Float2) -> Float2:
         """Return the numbers as they are."""
@@ -184,6 +191,11 @@ class Bernoulli(FewValues):
         out: Float3 = special.log_expit(eta * np.array([-1.0, 1.0]))
         return out
 
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        out: Float3 = special.expit(eta * np.array([-1.0, 1.0]))
+        return out
+
 
 @dataclass(frozen=True)
 class Ordinal(FewValues):
@@ -201,13 +213,23 @@ class Ordinal(FewValues):
         """The levels as numbers."""
         return np.array(self.numbers)[:, None]
 
-    def sites(self) -> dict[str, Any]:
-        """Sample share, (levels,)."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Share, (levels,)."""
         import pyro.distributions as dist
         import torch
 
-        return {"share": pyro.sample("share", dist.Dirichlet(torch.ones(len(self.numbers))))}
+        return {"share": dist.Dirichlet(torch.ones(len(self.numbers)))}
+
+    def prepare(self, own: Own) -> Own:
+        """Add cut, (m, levels - 1), and log_gap, gap, (m, levels): what does not depend on eta."""
+        share = np.asarray(own["share"])
+        up = share.cumsum(-1)[..., :-1]
+        over = share[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
+        cut = np.log(up) - np.log(over)
+        log_gap = np.zeros(share.shape)
+        with np.errstate(divide="ignore"):  # a level whose share is nothing
+            log_gap[..., 1:-1] = np.log(-np.expm1(cut[..., :-1] - cut[..., 1:]))
+        return {**own, "cut": cut, "log_gap": log_gap, "gap": np.exp(log_gap)}
 
     def encode(self, w: Float2) -> Float2:
         """Return the number of each level, 0, 1, ..."""
@@ -233,16 +255,20 @@ class Ordinal(FewValues):
 
     def log_probabilities(self, eta: Float3, own: Own) -> Float3:
         """Return the log probability of each level, (m, n, levels)."""
-        share = np.asarray(own["share"])[:, None]
-        up = share.cumsum(-1)[..., :-1]
-        over = share[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
-        cut = np.log(up) - np.log(over)
-        between = np.zeros(share.shape)
-        with np.errstate(divide="ignore"):  # a level whose share is nothing
-            between[..., 1:-1] = np.log(-np.expm1(cut[..., :-1] - cut[..., 1:]))
-        out = np.broadcast_to(between, (*eta.shape[:2], share.shape[-1])).copy()
+        own = own if "cut" in own else self.prepare(own)
+        cut, gap = own["cut"][:, None], own["log_gap"][:, None]
+        out = np.broadcast_to(gap, (*eta.shape[:2], gap.shape[-1])).copy()
         out[..., :-1] += special.log_expit(cut - eta)
         out[..., 1:] += special.log_expit(eta - cut)
+        return out
+
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        own = own if "cut" in own else self.prepare(own)
+        gap, below = own["gap"][:, None], own["cut"][:, None] - eta
+        out = np.broadcast_to(gap, (*eta.shape[:2], gap.shape[-1])).copy()
+        out[..., :-1] *= special.expit(below)
+        out[..., 1:] *= special.expit(-below)
         return out
 
 
@@ -273,9 +299,22 @@ class Categories(FewValues):
 
     def log_probabilities(self, eta: Float3, own: Own) -> Float3:
         """Return the log probability of each level, (m, n, levels)."""
-        every = np.concatenate([np.zeros((*eta.shape[:2], 1)), eta], -1)
-        out: Float3 = every - special.logsumexp(every, axis=-1, keepdims=True)
+        every = self._from_top(eta)
+        every -= np.log(np.exp(every).sum(-1, keepdims=True))
+        return every
+
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        out = np.exp(self._from_top(eta))
+        out /= out.sum(-1, keepdims=True)
         return out
+
+    def _from_top(self, eta: Float3) -> Float3:
+        """Return the predictors of all levels, less the largest, (m, n, levels)."""
+        every = np.zeros((*eta.shape[:2], self.levels))
+        every[..., 1:] = eta
+        every -= every.max(-1, keepdims=True)
+        return every
 
 
 # Counts and shares: one column, no finite support.
@@ -297,6 +336,10 @@ class OneColumn:
         out: Float3 = self.log_density(eta, own, w)[..., None]
         return out
 
+    def prepare(self, own: Own) -> Own:
+        """Return the sites as they are."""
+        return own
+
     def encode(self, w: Float2) -> Float2:
         """Return the numbers as they are."""
         return w
@@ -313,7 +356,7 @@ class Poisson(OneColumn):
 
     scales: ClassVar[tuple[float, float]] = LOG
 
-    def sites(self) -> dict[str, Any]:
+    def priors(self) -> dict[str, Any]:
         """None."""
         return {}
 
@@ -357,12 +400,11 @@ class NegativeBinomial(OneColumn):
 
     scales: ClassVar[tuple[float, float]] = LOG
 
-    def sites(self) -> dict[str, Any]:
-        """Sample overdispersion."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Overdispersion."""
         import pyro.distributions as dist
 
-        return {"overdispersion": pyro.sample("overdispersion", dist.Exponential(1.0))}
+        return {"overdispersion": dist.Exponential(1.0)}
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """A Poisson count whose rate is Gamma distributed around exp(eta)."""
@@ -420,12 +462,11 @@ class Beta(OneColumn):
 
     scales: ClassVar[tuple[float, float]] = LOGIT
 
-    def sites(self) -> dict[str, Any]:
-        """Sample precision."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Precision."""
         import pyro.distributions as dist
 
-        return {"precision": pyro.sample("precision", dist.LogNormal(2.0, 1.5))}
+        return {"precision": dist.LogNormal(2.0, 1.5)}
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """Beta(mu precision, (1 - mu) precision)."""
