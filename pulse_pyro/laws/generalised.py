@@ -23,6 +23,7 @@ from pulse_pyro.laws.responses import (
     Categories,
     FewValues,
     NegativeBinomial,
+    Number,
     Ordinal,
     Own,
     Poisson,
@@ -224,7 +225,7 @@ def generalised_lags(summary: int | Summary, kind: ResponseKind | None = None) -
     Inputs that are NaN at prediction time are averaged over given the seen ones, as if all were
     jointly Gaussian. Not covered: a link other than these; slopes that differ by level (ordinal);
     more zeros than the law has; within a unit, residuals that depend on each other. Several W
-    columns: a law each.
+    columns: ``laws.mixed_lags``.
 
     Examples
     --------
@@ -246,7 +247,8 @@ def generalised_lags(summary: int | Summary, kind: ResponseKind | None = None) -
 
 def response_spec(response: Response) -> dict[str, Any]:
     """Plain values that rebuild a response."""
-    made: dict[type, ResponseKind] = {
+    made: dict[type, str] = {
+        Number: "normal",
         Bernoulli: "bernoulli",
         Ordinal: "ordinal",
         Categories: "categorical",
@@ -271,6 +273,7 @@ def response_from(spec: Mapping[str, Any]) -> Response:
     if kind == "categorical":
         return Categories(int(levels))
     plain: dict[str, Callable[[], Response]] = {
+        "normal": Number,
         "bernoulli": Bernoulli,
         "poisson": Poisson,
         "negative_binomial": NegativeBinomial,
@@ -313,7 +316,7 @@ class GeneralisedFamily:
         if len(columns) != 1:
             raise DataError(
                 f"generalised_lags: it is a law of one W column, but the archive has "
-                f"{[column.name for column in columns]}; fit a law for each."
+                f"{[column.name for column in columns]}; use laws.mixed_lags."
             )
         rows, w_dim = data.rows, data.w_dim
         response = response_of(self.kind, columns[0], rows.w, rows, history, "generalised_lags")

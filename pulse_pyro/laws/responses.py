@@ -23,7 +23,8 @@ ResponseKind = Literal[
 RESPONSE_KINDS: tuple[ResponseKind, ...] = get_args(ResponseKind)
 MOST_EXPONENT = 30.0  # of a mean of counts: exp(30) is 1e13
 EDGE = 1e-6  # a mean share stays so far from 0 and 1, an overdispersion from 0
-LOGIT, LOG = (2.5, 2.5), (5.0, 1.0)  # prior sds of the intercept, and of what the slopes add up to
+# prior sds of the intercept, and of what the slopes add up to; a number is standardised
+LOGIT, LOG, LINE = (2.5, 2.5), (5.0, 1.0), (2.0, 2.0)
 
 Own = Mapping[str, Any]
 
@@ -317,7 +318,7 @@ class Categories(FewValues):
         return every
 
 
-# Counts and shares: one column, no finite support.
+# Numbers, counts and shares: one column, no finite support.
 
 
 class OneColumn:
@@ -348,6 +349,53 @@ class OneColumn:
 def _count_mean(eta: Float3) -> Float3:
     out: Float3 = np.exp(np.minimum(eta, MOST_EXPONENT))
     return out
+
+
+@dataclass(frozen=True)
+class Number(OneColumn):
+    """w ~ Normal(eta, sd^2), sd ~ HalfNormal(1): a number in standard units."""
+
+    scales: ClassVar[tuple[float, float]] = LINE
+
+    def priors(self) -> dict[str, Any]:
+        """The standard deviation."""
+        import pyro.distributions as dist
+
+        return {"sd": dist.HalfNormal(1.0)}
+
+    def distribution(self, eta: Any, own: Own) -> Any:
+        """Normal(eta, sd)."""
+        import pyro.distributions as dist
+
+        sd = own["sd"]
+        return dist.Normal(eta, sd[..., None] if sd.dim() else sd).to_event(1)
+
+    def mean(self, eta: Float3, own: Own) -> Float3:
+        """Return eta."""
+        return eta
+
+    def variance(self, eta: Float3, own: Own) -> Float4:
+        """Return sd^2."""
+        square = spread(own["sd"], eta)[..., None, None] ** 2
+        return np.broadcast_to(square, (*eta.shape, 1))
+
+    def sample(self, eta: Float3, own: Own, rng: np.random.Generator) -> Float3:
+        """Draw numbers, (m, n, 1)."""
+        noise = rng.standard_normal(eta.shape)
+        out: Float3 = eta + spread(own["sd"], eta)[..., None] * noise
+        return out
+
+    def log_density(self, eta: Float3, own: Own, w: Float2) -> Float2:
+        """Return log p(w), (m, n)."""
+        sd = spread(own["sd"], eta)
+        z = (w[:, 0] - eta[..., 0]) / sd
+        out: Float2 = -0.5 * (z**2 + np.log(2.0 * np.pi)) - np.log(sd)
+        return out
+
+    def cdf(self, eta: Float3, own: Own, w: Float2) -> Float3:
+        """Return P(number <= w), (m, n, 1)."""
+        out: Float3 = special.ndtr((w - eta) / spread(own["sd"], eta)[..., None])
+        return out
 
 
 @dataclass(frozen=True)
