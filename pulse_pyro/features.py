@@ -301,6 +301,39 @@ def enumerated(
     return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
 
 
+def partly_enumerated(
+    features: FeatureMap, s: Float2, fixed: Bool, points: Float3, probability: Float2
+) -> Expectation | None:
+    """Return E[Phi] as the sum over values of some columns of W, where Phi is affine in the others.
+
+    s : (n, s_dim). fixed : (w_dim,) columns that take finitely many values. points : (n, cells,
+    w_dim), those values and, given them, the means of the others. probability : (n, cells). None
+    where Phi is not affine in the others; evidence as in :meth:`Features.affine_in_w`.
+    """
+    phi = features if isinstance(features, Features) else _as_features(features)
+    n, cells, s_dim = len(s), points.shape[1], s.shape[1]
+
+    def free_only(both: Float2, free: Float2, action: int) -> Float2:
+        w = np.empty((len(both), len(fixed)))
+        w[:, fixed], w[:, ~fixed] = both[:, s_dim:], free
+        return phi.fn(both[:, :s_dim], w, action)
+
+    held = Features(free_only, phi.actions, phi.names)
+    phi.check_rows(s, points[:, 0])
+    mean = np.empty((n, phi.actions, len(phi.names)))
+    block = max(CHUNK // (cells * len(phi.names)), 1)
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        tiled = np.repeat(s[rows], cells, axis=0)
+        w = points[rows].reshape(-1, len(fixed))
+        if not held.affine_in_w(np.concatenate([tiled, w[:, fixed]], axis=1), w[:, ~fixed]):
+            return None
+        for a in range(phi.actions):
+            each = phi(tiled, w, a).reshape(-1, cells, len(phi.names))
+            mean[rows, a] = np.einsum("nc,ncd->nd", probability[rows], each)
+    return Expectation(mean, np.zeros_like(mean), exact=True, size=0)
+
+
 def _first_value(s: Float2, support: Float2) -> tuple[Float2, Float2]:
     """Return rows s with one value of W for all of them, to look at Phi with."""
     return s, np.broadcast_to(support[0], (len(s), support.shape[1]))

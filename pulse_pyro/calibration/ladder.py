@@ -34,7 +34,7 @@ from pulse_pyro.data.history import History, Rows
 from pulse_pyro.diagnostics.leaks import met_before
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
-from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.fitted import KnowsCells, PosteriorLaw
 
 # checks that speak of the noise: with one of them failed no band holds, whatever its form
 NOISE = {"rare values", "dependence within units", "shared dates", "earlier forecasts"}
@@ -342,14 +342,16 @@ def held_out_subject(
         history=history,
         # others may have jumps; and a forecast with Monte Carlo error would be smoothed with it
         own_error=new and exact and isinstance(law, PosteriorLaw),
-        failures=0.0 if exact or _summed(law, history, at) else MC_SHARE * (1.0 - level),
+        failures=0.0 if exact or _summed(law, history, at, mcse) else MC_SHARE * (1.0 - level),
         mcse=mcse,
     )
 
 
-def _summed(law: FittedLaw, history: History, at: Int) -> bool:
-    """Tell whether W takes so few values that E[Phi] is a sum, whatever Phi is."""
-    return getattr(law(history, at[:1]), "support", None) is not None
+def _summed(law: FittedLaw, history: History, at: Int, mcse: Float2) -> bool:
+    """Tell whether E[Phi] is a sum over values of W, or of the columns Phi is not affine in."""
+    if getattr(law(history, at[:1]), "support", None) is not None:
+        return True
+    return isinstance(getattr(law, "kernel", None), KnowsCells) and not mcse.any()
 
 
 BLOCK = 4_000_000  # values of Monte Carlo draws in flight

@@ -7,6 +7,7 @@ from pulse_pyro._core.namespace import lazy_names
 LAWS = {
     "linear_lags": "pulse_pyro.laws.linear:linear_lags",
     "generalised_lags": "pulse_pyro.laws.generalised:generalised_lags",
+    "mixed_lags": "pulse_pyro.laws.mixed:mixed_lags",
     "gaussian_process": "pulse_pyro.laws.gp:gaussian_process",
     "neural_density": "pulse_pyro.laws.neural:neural_density",
     "state_space": "pulse_pyro.laws.filtering:state_space",
@@ -17,6 +18,7 @@ _HOMES = {
     "fitted": "PosteriorLaw",
     "linear": "linear_lags",
     "generalised": "generalised_lags",
+    "mixed": "mixed_lags",
     "gp": "gaussian_process",
     "neural": "neural_density",
     "filtering": "state_space FilteredLaw",

@@ -19,7 +19,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Expectation, FeatureMap, ModelCard, Schema, Summary
 from pulse_pyro.data.history import Source, context_rows
-from pulse_pyro.features import enumerated, expectation
+from pulse_pyro.features import enumerated, expectation, partly_enumerated
 from pulse_pyro.laws.conjugate import LinearKernel
 from pulse_pyro.laws.ellipsoid import (
     RANK,
@@ -176,6 +176,17 @@ class KnowsValues(Protocol):
 
 
 @runtime_checkable
+class KnowsCells(Protocol):
+    """Some columns of W take finitely many values; given them the means of the others are known."""
+
+    fixed: Bool  # (w_dim,) columns of finitely many values
+    values: Float2  # (cells, fixed columns), what these take together
+
+    def cells(self, x: Float2) -> Float3:
+        """Return P(cell | x), then P(cell | x) E[w | cell, x] of the others, (n, cells, 1 + ..)."""
+
+
+@runtime_checkable
 class KnowsCdf(Protocol):
     """The distribution function of each column is closed form."""
 
@@ -263,11 +274,18 @@ class PosteriorConditional:
         """Return E[Phi((S_t, W), a) | S_1:t], mean and mcse (n, action, d).
 
         Exact given the posterior draws, without an error, where W takes finitely many values, or
-        where Phi is affine in w and the mean is closed form; otherwise by ``size`` draws.
+        where Phi is affine in w (in the columns of w that have not finitely many values) and the
+        mean is closed form; otherwise by ``size`` draws.
         """
         support = self.support
         if support is not None:
             return enumerated(features, self.s, support, self.probabilities())
+        kernel = self.law.kernel
+        if isinstance(kernel, KnowsCells):
+            points, chance = self.law.cells_at(self.x)
+            found = partly_enumerated(features, self.s, kernel.fixed, points, chance)
+            if found is not None:
+                return found
         return expectation(self, features, self.s, size=size, rng=rng)
 
     def covariance(self) -> Float3:
@@ -631,6 +649,27 @@ class PosteriorLaw:
         cells = len(kernel.support)
         out: Float2 = self._predicted(x, lambda rows: kernel.probabilities(rows)[None], 1, cells)[0]
         return out
+
+    def cells_at(self, x: Float2) -> tuple[Float3, Float2]:
+        """Return E[W | cell, x], (n, cells, w_dim), and P(cell | x), (n, cells), in raw units.
+
+        Cells are the values that the columns of finitely many values take together.
+        """
+        kernel = self.kernel
+        if not isinstance(kernel, KnowsCells):
+            raise ModelError(f"{self.law.label}: no column of its W takes finitely many values.")
+        cells, free = len(kernel.values), int((~kernel.fixed).sum())
+
+        def flat(rows: Float2) -> Float3:
+            return kernel.cells(rows).reshape(1, len(rows), -1)
+
+        both = self._predicted(x, flat, 1, cells * (1 + free))[0].reshape(len(x), cells, 1 + free)
+        chance: Float2 = both[..., 0]
+        points = np.empty((len(x), cells, len(kernel.fixed)))
+        points[..., kernel.fixed] = kernel.values
+        # a cell without a chance has no mean: any number will do, it is not counted
+        points[..., ~kernel.fixed] = both[..., 1:] / np.where(chance > 0.0, chance, 1.0)[..., None]
+        return self.scaler.w_out(points), chance
 
     def _at(self, x: Float2, predict: Callable[[Any], Float3], size: int) -> Float3:
         """Predict (size, n, w_dim) in raw units from rows x (n, p), some of which may hold NaN."""

@@ -23,7 +23,8 @@ ResponseKind = Literal[
 RESPONSE_KINDS: tuple[ResponseKind, ...] = get_args(ResponseKind)
 MOST_EXPONENT = 30.0  # of a mean of counts: exp(30) is 1e13
 EDGE = 1e-6  # a mean share stays so far from 0 and 1, an overdispersion from 0
-LOGIT, LOG = (2.5, 2.5), (5.0, 1.0)  # prior sds of the intercept, and of what the slopes add up to
+# prior sds of the intercept, and of what the slopes add up to; a number is standardised
+LOGIT, LOG, LINE = (2.5, 2.5), (5.0, 1.0), (2.0, 2.0)
 
 Own = Mapping[str, Any]
 
@@ -42,8 +43,11 @@ class Response(Protocol):
     def support(self) -> Float2 | None:
         """The values W can take, (cells, w_dim), where they are finitely many; else None."""
 
-    def sites(self) -> dict[str, Any]:
-        """Sample the sites of its own, in Pyro."""
+    def priors(self) -> dict[str, Any]:
+        """Return the sites of its own by name, each a Pyro distribution."""
+
+    def prepare(self, own: Own) -> Own:
+        """Return what NumPy's answers need of its own sites, worked out once for all draws."""
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """Return W's Pyro distribution, batch (..., n), event (w_dim,), in the model's codes."""
@@ -98,9 +102,13 @@ class FewValues:
         out: Float3 = np.exp(self.log_probabilities(eta, own))
         return out
 
-    def sites(self) -> dict[str, Any]:
+    def priors(self) -> dict[str, Any]:
         """None."""
         return {}
+
+    def prepare(self, own: Own) -> Own:
+        """Return the sites as they are."""
+        return own
 
     def encode(self, w: Float2) -> Float2:
         """Return the numbers as they are."""
@@ -184,6 +192,11 @@ class Bernoulli(FewValues):
         out: Float3 = special.log_expit(eta * np.array([-1.0, 1.0]))
         return out
 
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        out: Float3 = special.expit(eta * np.array([-1.0, 1.0]))
+        return out
+
 
 @dataclass(frozen=True)
 class Ordinal(FewValues):
@@ -201,13 +214,23 @@ class Ordinal(FewValues):
         """The levels as numbers."""
         return np.array(self.numbers)[:, None]
 
-    def sites(self) -> dict[str, Any]:
-        """Sample share, (levels,)."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Share, (levels,)."""
         import pyro.distributions as dist
         import torch
 
-        return {"share": pyro.sample("share", dist.Dirichlet(torch.ones(len(self.numbers))))}
+        return {"share": dist.Dirichlet(torch.ones(len(self.numbers)))}
+
+    def prepare(self, own: Own) -> Own:
+        """Add cut, (m, levels - 1), and log_gap, gap, (m, levels): what does not depend on eta."""
+        share = np.asarray(own["share"])
+        up = share.cumsum(-1)[..., :-1]
+        over = share[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
+        cut = np.log(up) - np.log(over)
+        log_gap = np.zeros(share.shape)
+        with np.errstate(divide="ignore"):  # a level whose share is nothing
+            log_gap[..., 1:-1] = np.log(-np.expm1(cut[..., :-1] - cut[..., 1:]))
+        return {**own, "cut": cut, "log_gap": log_gap, "gap": np.exp(log_gap)}
 
     def encode(self, w: Float2) -> Float2:
         """Return the number of each level, 0, 1, ..."""
@@ -233,16 +256,20 @@ class Ordinal(FewValues):
 
     def log_probabilities(self, eta: Float3, own: Own) -> Float3:
         """Return the log probability of each level, (m, n, levels)."""
-        share = np.asarray(own["share"])[:, None]
-        up = share.cumsum(-1)[..., :-1]
-        over = share[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
-        cut = np.log(up) - np.log(over)
-        between = np.zeros(share.shape)
-        with np.errstate(divide="ignore"):  # a level whose share is nothing
-            between[..., 1:-1] = np.log(-np.expm1(cut[..., :-1] - cut[..., 1:]))
-        out = np.broadcast_to(between, (*eta.shape[:2], share.shape[-1])).copy()
+        own = own if "cut" in own else self.prepare(own)
+        cut, gap = own["cut"][:, None], own["log_gap"][:, None]
+        out = np.broadcast_to(gap, (*eta.shape[:2], gap.shape[-1])).copy()
         out[..., :-1] += special.log_expit(cut - eta)
         out[..., 1:] += special.log_expit(eta - cut)
+        return out
+
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        own = own if "cut" in own else self.prepare(own)
+        gap, below = own["gap"][:, None], own["cut"][:, None] - eta
+        out = np.broadcast_to(gap, (*eta.shape[:2], gap.shape[-1])).copy()
+        out[..., :-1] *= special.expit(below)
+        out[..., 1:] *= special.expit(-below)
         return out
 
 
@@ -273,12 +300,25 @@ class Categories(FewValues):
 
     def log_probabilities(self, eta: Float3, own: Own) -> Float3:
         """Return the log probability of each level, (m, n, levels)."""
-        every = np.concatenate([np.zeros((*eta.shape[:2], 1)), eta], -1)
-        out: Float3 = every - special.logsumexp(every, axis=-1, keepdims=True)
+        every = self._from_top(eta)
+        every -= np.log(np.exp(every).sum(-1, keepdims=True))
+        return every
+
+    def probabilities(self, eta: Float3, own: Own) -> Float3:
+        """Return the same without logarithms, which take most of the time."""
+        out = np.exp(self._from_top(eta))
+        out /= out.sum(-1, keepdims=True)
         return out
 
+    def _from_top(self, eta: Float3) -> Float3:
+        """Return the predictors of all levels, less the largest, (m, n, levels)."""
+        every = np.zeros((*eta.shape[:2], self.levels))
+        every[..., 1:] = eta
+        every -= every.max(-1, keepdims=True)
+        return every
 
-# Counts and shares: one column, no finite support.
+
+# Numbers, counts and shares: one column, no finite support.
 
 
 class OneColumn:
@@ -297,6 +337,10 @@ class OneColumn:
         out: Float3 = self.log_density(eta, own, w)[..., None]
         return out
 
+    def prepare(self, own: Own) -> Own:
+        """Return the sites as they are."""
+        return own
+
     def encode(self, w: Float2) -> Float2:
         """Return the numbers as they are."""
         return w
@@ -308,12 +352,59 @@ def _count_mean(eta: Float3) -> Float3:
 
 
 @dataclass(frozen=True)
+class Number(OneColumn):
+    """w ~ Normal(eta, sd^2), sd ~ HalfNormal(1): a number in standard units."""
+
+    scales: ClassVar[tuple[float, float]] = LINE
+
+    def priors(self) -> dict[str, Any]:
+        """The standard deviation."""
+        import pyro.distributions as dist
+
+        return {"sd": dist.HalfNormal(1.0)}
+
+    def distribution(self, eta: Any, own: Own) -> Any:
+        """Normal(eta, sd)."""
+        import pyro.distributions as dist
+
+        sd = own["sd"]
+        return dist.Normal(eta, sd[..., None] if sd.dim() else sd).to_event(1)
+
+    def mean(self, eta: Float3, own: Own) -> Float3:
+        """Return eta."""
+        return eta
+
+    def variance(self, eta: Float3, own: Own) -> Float4:
+        """Return sd^2."""
+        square = spread(own["sd"], eta)[..., None, None] ** 2
+        return np.broadcast_to(square, (*eta.shape, 1))
+
+    def sample(self, eta: Float3, own: Own, rng: np.random.Generator) -> Float3:
+        """Draw numbers, (m, n, 1)."""
+        noise = rng.standard_normal(eta.shape)
+        out: Float3 = eta + spread(own["sd"], eta)[..., None] * noise
+        return out
+
+    def log_density(self, eta: Float3, own: Own, w: Float2) -> Float2:
+        """Return log p(w), (m, n)."""
+        sd = spread(own["sd"], eta)
+        z = (w[:, 0] - eta[..., 0]) / sd
+        out: Float2 = -0.5 * (z**2 + np.log(2.0 * np.pi)) - np.log(sd)
+        return out
+
+    def cdf(self, eta: Float3, own: Own, w: Float2) -> Float3:
+        """Return P(number <= w), (m, n, 1)."""
+        out: Float3 = special.ndtr((w - eta) / spread(own["sd"], eta)[..., None])
+        return out
+
+
+@dataclass(frozen=True)
 class Poisson(OneColumn):
     """w ~ Poisson(exp(eta)), its exponent at most 30."""
 
     scales: ClassVar[tuple[float, float]] = LOG
 
-    def sites(self) -> dict[str, Any]:
+    def priors(self) -> dict[str, Any]:
         """None."""
         return {}
 
@@ -357,12 +448,11 @@ class NegativeBinomial(OneColumn):
 
     scales: ClassVar[tuple[float, float]] = LOG
 
-    def sites(self) -> dict[str, Any]:
-        """Sample overdispersion."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Overdispersion."""
         import pyro.distributions as dist
 
-        return {"overdispersion": pyro.sample("overdispersion", dist.Exponential(1.0))}
+        return {"overdispersion": dist.Exponential(1.0)}
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """A Poisson count whose rate is Gamma distributed around exp(eta)."""
@@ -420,12 +510,11 @@ class Beta(OneColumn):
 
     scales: ClassVar[tuple[float, float]] = LOGIT
 
-    def sites(self) -> dict[str, Any]:
-        """Sample precision."""
-        import pyro
+    def priors(self) -> dict[str, Any]:
+        """Precision."""
         import pyro.distributions as dist
 
-        return {"precision": pyro.sample("precision", dist.LogNormal(2.0, 1.5))}
+        return {"precision": dist.LogNormal(2.0, 1.5)}
 
     def distribution(self, eta: Any, own: Own) -> Any:
         """Beta(mu precision, (1 - mu) precision)."""

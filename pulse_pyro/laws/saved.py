@@ -107,7 +107,7 @@ def summary_from(spec: dict[str, Any]) -> Summary | None:
 # A law before it is fitted: by its family, or recognised among what is handed in.
 
 
-SETTLED = ("box", "missable", "most", "response")  # by the data, at the fit
+SETTLED = ("box", "missable", "most", "response", "parts")  # by the data, at the fit
 
 
 def law_spec(law: UnfittedLaw) -> dict[str, Any]:
