@@ -422,6 +422,7 @@ class Law:
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
+            sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
         )
         return PosteriorLaw(
             law=law,
