@@ -178,13 +178,53 @@ def _how_to_sum(site: Site) -> str:
     )
 
 
+class TellingNuts(NUTS):  # type: ignore[misc]  # Pyro has no types
+    """Pyro's NUTS, draw by draw the same, that notes what its trees told of each transition.
+
+    told : name -> a number for each transition since warm-up. lp : log posterior density of the
+    draw, unconstrained and up to a constant. energy : Hamiltonian at the start of the transition.
+    tree_depth : doublings tried. n_steps : leapfrog steps. acceptance_rate : their mean.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names = ("lp", "energy", "tree_depth", "n_steps", "acceptance_rate", "step_size")
+        self.told: dict[str, list[float]] = {name: [] for name in names}
+        self._deepest, self._accepted, self._start = 0, [0.0], 0.0
+
+    def _build_tree(self, *args: Any) -> Any:
+        self._deepest = max(self._deepest, args[-2] + 1)
+        return super()._build_tree(*args)
+
+    def _build_basetree(self, *args: Any) -> Any:
+        tree = super()._build_basetree(*args)
+        self._start = float(args[-1])
+        self._accepted.append(float(tree.sum_accept_probs))
+        return tree
+
+    def sample(self, params: Any) -> Any:
+        """Make one transition."""
+        self._deepest, self._accepted = 0, []
+        size = float(self.step_size)
+        out = super().sample(params)
+        if self._t > self._warmup_steps:
+            density = -float(self._potential_energy_last)
+            mean = sum(self._accepted) / max(len(self._accepted), 1)
+            now = (density, self._start, self._deepest, len(self._accepted), mean, size)
+            for values, value in zip(self.told.values(), now, strict=True):
+                values.append(float(value))
+        return out
+
+
 def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
-    each = -(-how.draws // how.chains)
+    each = how.draws
     chains, diverging = [], []
-    with bar(total=how.chains * (how.warmup + each), label="NUTS") as progress:
+    told: dict[str, list[float]] = {}
+    label = f"NUTS, {how.chains} chains x {each} draws"
+    with bar(total=how.chains * (how.warmup + each), label=label) as progress:
         for chain in range(how.chains):
             torch.manual_seed(torch_seed(seed, "chain", chain))
-            kernel = NUTS(
+            kernel = TellingNuts(
                 potential_fn=lambda site: potential.energy(potential.from_white(site["z"])),
                 target_accept_prob=how.target_accept,
             )
@@ -203,15 +243,22 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
             chains.append(mcmc.get_samples()["z"])
             lost = mcmc.diagnostics()["divergences"].values()
             diverging += [chain * each + int(i) for one in lost for i in one]
+            for name, values in kernel.told.items():
+                told.setdefault(name, []).extend(values)
     z = torch.stack(chains)  # (chain, draw, dim)
-    u = potential.from_white(z.reshape(-1, potential.dim))[: how.draws]
+    u = potential.from_white(z.reshape(-1, potential.dim))
     quality = {
         "r_hat": float(split_gelman_rubin(z, chain_dim=0, sample_dim=1).max()),
         "ess": float(effective_sample_size(z, chain_dim=0, sample_dim=1).min()),
         "divergences": float(len(diverging)),
     }
-    kept = tuple(i for i in diverging if i < how.draws)
-    return Fit(potential.draws(u), quality, chains=how.chains, diverging=kept)
+    return Fit(
+        potential.draws(u),
+        quality,
+        chains=how.chains,
+        diverging=tuple(diverging),
+        sampler={name: np.array(values) for name, values in told.items()},
+    )
 
 
 def _laplace(potential: Potential, how: Laplace, label: str, odd: str) -> Fit:

@@ -26,17 +26,18 @@ class Exact:
 class Nuts:
     """No-U-turn sampler on the whitened posterior; chains run one after another.
 
-    Chains start around one mode, so r_hat cannot tell that there are others.
+    draws : of EACH chain, after warm-up; chains * draws are kept in all. Chains start around one
+    mode, so r_hat cannot tell that there are others.
     """
 
-    draws: int = 1000  # in all, over the chains
+    draws: int = 500
     warmup: int = 300
     chains: int = 2
     target_accept: float = 0.8
 
     def __post_init__(self) -> None:
         whole(self.chains, "Nuts: chains", 1)
-        whole(self.draws, "Nuts: draws", 4 * self.chains)
+        whole(self.draws, "Nuts: draws (of each chain)", 4)
         whole(self.warmup, "Nuts: warmup", 1)
         if not 0 < self.target_accept < 1:
             raise SettingError(
@@ -186,11 +187,11 @@ def _either(engines: Sequence[type[Inference]]) -> str:
 class Fit:
     """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
 
-    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi (not in
-    batches) and Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for
-    Svi (above 4 the loss is still falling); ``losses`` what the optimiser saw, step by step.
-    ``chains`` : draws stand chain after chain, ceil(draws / chains) each, the last one shorter if
-    need be; ``diverging`` : draws at which NUTS diverged, None where no chain was run.
+    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi (not
+    in batches) and Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for Svi (above 4
+    the loss is still falling); ``losses`` what the optimiser saw, step by step. ``chains`` : draws
+    stand chain after chain, equally many each; ``diverging`` : draws at which NUTS diverged, None
+    where no chain was run; ``sampler`` : what NUTS tells of each draw, (draw,) by name.
     """
 
     draws: dict[str, Float]
@@ -198,3 +199,4 @@ class Fit:
     losses: Float1 = field(default_factory=lambda: np.zeros(0))
     chains: int = 1
     diverging: tuple[int, ...] | None = None
+    sampler: dict[str, Float1] = field(default_factory=dict)

@@ -29,7 +29,7 @@ LEAST = {"ess": (100.0, 25.0)}  # warn below the first, fail below the second
 TEXTS = {
     "r_hat": "Chains agree if this is near 1.",
     "ess": "Independent draws that the least effective parameter is worth; with 100 a posterior "
-    "mean is known to a tenth of its sd. Ask for more: Nuts(draws=...).",
+    "mean is known to a tenth of its sd. Ask for more draws a chain: Nuts(draws=...).",
     "divergences": "Steps the sampler could not follow; it may have missed a region.",
     "loss_drop": "The loss still falls, by this many standard errors, at the end of the fit.",
     "improper": "Directions the rows do not span: draws carry no uncertainty there.",

@@ -250,6 +250,8 @@ def row_attrs(fitted: PosteriorLaw, history: History, rows: ArchiveRows) -> dict
     }
 
 
+COUNTED = {"tree_depth", "n_steps"}
+DEEPEST = 10  # doublings after which Pyro's NUTS gives up
 PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
 
 
@@ -307,7 +309,9 @@ def to_tree(
 
     - posterior : for a linear law intercept, slope (input, output) and noise_scale in the data's
       units, otherwise every site in the law's own units, axes named by ``Law.dims``.
-    - sample_stats : diverging, after Nuts. fit : quality figures, and loss (step) if there is one.
+    - sample_stats : after Nuts diverging, lp (log posterior density, up to a constant), energy,
+      tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth.
+    - fit : quality figures, and loss (step) if there is one.
     - posterior_predictive : w (row, output), draw d made from posterior draw d.
     - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
       have latents of their own, with the reason in the attribute ``log_likelihood``.
@@ -436,7 +440,15 @@ def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
     if record.diverging is not None:
         diverging = np.isin(index, np.array(record.diverging, np.int64))
         draw = {"chain": np.arange(len(index)), "draw": np.arange(index.shape[1])}
-        out["sample_stats"] = xr.Dataset({"diverging": (("chain", "draw"), diverging)}, draw)
+        told = {name: np.array(values)[index] for name, values in record.sampler.items()}
+        for name in COUNTED & set(told):
+            told[name] = told[name].astype(np.int64)
+        if "tree_depth" in told:
+            told["reached_max_treedepth"] = told["tree_depth"] >= DEEPEST
+        told = {"diverging": diverging} | told
+        out["sample_stats"] = xr.Dataset(
+            {name: (("chain", "draw"), values) for name, values in told.items()}, draw
+        )
     about: dict[str, Any] = dict(record.quality)
     if record.losses:
         about["loss"] = ("step", np.array(record.losses))
@@ -448,7 +460,7 @@ def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
 def _attrs(fitted: PosteriorLaw) -> dict[str, Any]:
     record = fitted.record
     if record.diverging is not None:
-        chains = f"{record.chains} chains of NUTS"
+        chains = f"{record.made(fitted.kernel.count)} of NUTS"
     elif "divergences" in record.quality:
         chains = "draws stand in one chain: those of NUTS were mixed when weights were drawn"
     else:

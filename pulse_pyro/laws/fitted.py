@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 class FitRecord:
     """Engine, seed, rows used and left out, quality figures, losses, chains.
 
-    Draws stand chain after chain, ceil(draws / chains) each, the last one shorter if need be.
-    ``diverging`` : draws at which NUTS diverged; None where no chain was run, or where draws no
-    longer stand in the order of the chains.
+    Draws stand chain after chain, equally many each (in saves of earlier versions the last chain
+    may be shorter by one). ``diverging`` : draws at which NUTS diverged; None where no chain was
+    run, or where draws no longer stand in the order of the chains. ``sampler`` : lp, energy,
+    tree_depth, n_steps, acceptance_rate and step_size of each draw of NUTS.
     """
 
     inference: str
@@ -60,6 +61,13 @@ class FitRecord:
     losses: tuple[float, ...] = ()
     chains: int = 1
     diverging: tuple[int, ...] | None = None
+    sampler: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def made(self, draws: int) -> str:
+        """Say how many draws there are: in chains, where they stand in chains."""
+        if self.diverging is None:
+            return f"{draws} draws"
+        return f"{self.chains} chains x {-(-draws // self.chains)} draws"
 
 
 # Following one series online: take in S_t, ask for W_t, as much of the past kept as is needed.
@@ -749,7 +757,7 @@ class PosteriorLaw:
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
             f"{len(self.units)} independent units or clusters, {self.record.dropped} incomplete "
             f"rows left out\n"
-            f"  draws: {shapes}"
+            f"  {self.record.made(self.kernel.count)}: {shapes}"
             + (f"\n  quality: {quality}" if quality else "")
             + (f"\n{self.memory!r}" if self.memory is not None else "")
         )

@@ -446,6 +446,7 @@ class Law:
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
+            sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
         )
         fitted = PosteriorLaw(
             law=law,

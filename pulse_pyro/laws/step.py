@@ -274,6 +274,7 @@ class StepLaw:
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
+            sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
         )
         return FittedStepLaw(self, fit.draws, card, record, history.clusters, history.schema)
 
@@ -718,7 +719,8 @@ class FittedStepLaw:
             f"{', '.join(self.schema.s_names)}, state {self.card.state}\n"
             f"  {self.record.inference}, seed {self.record.seed}: {self.record.rows} rows of "
             f"{len(self.units)} independent units or clusters, {self.record.dropped} without all "
-            f"of W\n  draws: {shapes}; {len(self.mixed)} of them are mixed over"
+            f"of W\n  {self.record.made(len(next(iter(self.draws.values()))))}: {shapes}; "
+            f"{len(self.mixed)} of them are mixed over"
             + (f"\n  quality: {quality}" if quality else "")
         )
 

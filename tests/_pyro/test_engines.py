@@ -14,7 +14,7 @@ from pulse_pyro._pyro.sandbox import sandbox
 from tests.helpers import z_bound
 
 NOISE, PRIOR = 0.5, 10.0
-QUICK = [Nuts(40, 30), Svi(40, 50), Laplace(40)]
+QUICK = [Nuts(20, 30), Svi(40, 50), Laplace(40)]
 ONE = np.ones((3, 1))
 
 
@@ -55,7 +55,7 @@ def closed_form(x, w):
 
 
 # error of a spread allowed: 4.5 standard errors of as many draws, and what an engine adds
-ENGINES = [(Nuts(500, 100), 0.17), (Laplace(4000), 0.10), (Svi(4000), 0.15)]
+ENGINES = [(Nuts(250, 100), 0.17), (Laplace(4000), 0.10), (Svi(4000), 0.15)]
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids=lambda pair: type(pair[0]).__name__)
@@ -69,7 +69,7 @@ def test_every_engine_finds_the_gaussian_posterior(gaussian):
     how, tolerance, found, (mean, precision) = gaussian
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
     b = found.draws["b"]
-    assert b.shape == (how.draws, 3)
+    assert b.shape == (how.draws * getattr(how, "chains", 1), 3)
     assert b.dtype == np.float64
     assert np.max(np.abs(b.mean(0) - mean) / sd) < max(0.1, z_bound(3) / np.sqrt(how.draws))
     np.testing.assert_allclose(b.std(0) / sd, 1, atol=tolerance)
@@ -100,8 +100,8 @@ def cliff(x, w=None):
 
 BAD = [
     (heavy, np.zeros((1, 40)), Laplace(400), "pareto_k", 0.7),
-    (heavy, np.zeros((1, 40)), Nuts(20, 1), "r_hat", 1.1),
-    (cliff, np.zeros((1, 1)), Nuts(100, 50), "divergences", 0),
+    (heavy, np.zeros((1, 40)), Nuts(10, 1), "r_hat", 1.1),
+    (cliff, np.zeros((1, 1)), Nuts(50, 50), "divergences", 0),
 ]
 
 
@@ -111,10 +111,22 @@ def test_quality_is_bad_where_it_should_be(model, w, how, figure, limit):
 
 
 @pytest.mark.parametrize("chains", [1, 2, 3])
-def test_nuts_returns_as_many_draws_as_asked(chains):
+def test_nuts_returns_as_many_draws_of_each_chain_as_asked(chains):
     found = fit(regression, *data(), Nuts(20, 5, chains))
-    assert found.draws["b"].shape == (20, 3)
+    assert found.draws["b"].shape == (20 * chains, 3)
+    assert {len(values) for values in found.sampler.values()} == {20 * chains}
+    told = found.sampler
+    # a tree of depth d has at most 2^d - 1 leapfrog steps, at least 2^(d - 1)
+    assert (told["n_steps"] < 2 ** told["tree_depth"]).all()
+    assert (told["n_steps"] >= 2 ** (told["tree_depth"] - 1)).all()
+    assert ((told["acceptance_rate"] >= 0) & (told["acceptance_rate"] <= 1)).all()
+    # H = U + K with K >= 0, at the draw before: lp is -U
+    assert (told["energy"][1:20] + told["lp"][:19] >= 0).all()
     assert len(np.unique(found.draws["b"], axis=0)) > 10
+
+
+def test_nuts_has_a_thousand_draws_unless_told_otherwise():
+    assert Nuts().draws * Nuts().chains == 1000
 
 
 def positive(x, w=None):
@@ -189,7 +201,7 @@ def test_laplace_refuses_what_it_cannot_fit(model, sign, says):
 
 
 SETTINGS = [
-    (Nuts, {"draws": 7}, "Nuts: draws"),
+    (Nuts, {"draws": 3}, "Nuts: draws"),
     (Nuts, {"chains": 0}, "Nuts: chains"),
     (Nuts, {"warmup": 0}, "Nuts: warmup"),
     (Nuts, {"target_accept": 1.0}, "target_accept"),

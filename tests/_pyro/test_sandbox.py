@@ -12,7 +12,7 @@ from pulse_pyro._pyro.engines import Problem, run_engine
 from pulse_pyro._pyro.inference import Laplace, Nuts, Svi
 from pulse_pyro._pyro.sandbox import sandbox
 
-ENGINES = [Nuts(draws=8, warmup=5), Svi(draws=8, steps=5), Laplace(draws=8)]
+ENGINES = [Nuts(draws=4, warmup=5), Svi(draws=8, steps=5), Laplace(draws=8)]
 
 
 @pytest.fixture

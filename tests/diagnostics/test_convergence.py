@@ -25,7 +25,7 @@ def figures(law, inference):
 
 def test_each_engine_is_asked_only_what_it_can_tell():
     line = pp.linear_lags(2)
-    assert set(figures(line, pp.Nuts(draws=20, warmup=20))) == MCMC
+    assert set(figures(line, pp.Nuts(draws=10, warmup=20))) == MCMC
     assert figures(line, pp.Laplace()) == {"pareto_k": "pass"}
     assert set(figures(line, pp.Svi(draws=200, steps=200))) == {"pareto_k", "loss_drop"}
     assert figures(line, pp.Exact()) == {}
@@ -47,7 +47,7 @@ def heavy(x, w=None):
 
 def test_engines_that_did_not_arrive_fail():
     law = pp.Law(heavy, pp.Lags(2), name="heavy")
-    short = figures(law, pp.Nuts(draws=20, warmup=2))
+    short = figures(law, pp.Nuts(draws=10, warmup=2))
     assert short["r_hat"] in ("warn", "fail")
     assert short["ess"] in ("warn", "fail")
     assert figures(law, pp.Laplace())["pareto_k"] in ("warn", "fail")

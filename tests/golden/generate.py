@@ -172,7 +172,7 @@ LAWS = {  # law, engine, how W follows from S, columns of S
     "linear_flat": (pp.linear_lags(2, prior=pp.laws.Flat()), pp.Exact(200), lines, 2),
     "linear_laplace": (pp.linear_lags(2), pp.Laplace(200), lines, 2),
     "linear_svi": (pp.linear_lags(2), pp.Svi(200, steps=200), lines, 2),
-    "linear_nuts": (pp.linear_lags(2), pp.Nuts(100, warmup=50), lines, 2),
+    "linear_nuts": (pp.linear_lags(2), pp.Nuts(50, warmup=50), lines, 2),
     "student_t": (pp.linear_lags(2, noise="student_t"), pp.Laplace(200), lines, 2),
     "gaussian_process": (pp.gaussian_process(2), pp.Laplace(200), curves, 1),
     "gaussian_process_sum": (pp.gaussian_process(2, basis=8), pp.Laplace(200), lines, 2),

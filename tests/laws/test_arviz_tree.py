@@ -36,7 +36,7 @@ def process():
 
 @pytest.fixture(scope="module")
 def nuts():
-    return pp.linear_lags(2).fit(HISTORY, pp.Nuts(draws=101, warmup=60, chains=2), seed=0)
+    return pp.linear_lags(2).fit(HISTORY, pp.Nuts(draws=50, warmup=60, chains=2), seed=0)
 
 
 @pytest.fixture
@@ -120,14 +120,20 @@ def test_chains_of_nuts_are_chains(nuts):
     assert dict(found.posterior.sizes)["chain"] == 2
     coef = nuts.draws["coef"][:, 1, 0] * nuts.scaler.w_scale[0] / nuts.scaler.x_scale[0]
     slope = found.posterior.slope.sel(input="s.lag0", output="w0")
-    # 101 draws: 51 in the first chain, 50 in the second, cut to 50 each
-    assert_allclose(slope, np.stack([coef[:50], coef[51:101]]), rtol=1e-12)
+    assert_allclose(slope, np.stack([coef[:50], coef[50:]]), rtol=1e-12)
     worst = max(float(v.max()) for v in az.rhat(found.posterior).values())
     assert 0.98 < worst < 1.3
     assert found.sample_stats.diverging.sum() == nuts.record.quality["divergences"]
     assert float(found.fit.r_hat) == nuts.record.quality["r_hat"]
     assert found.log_likelihood.sizes["draw"] == 40
-    assert "2 chains" in found.attrs["chains"]
+    assert "2 chains x 50" in found.attrs["chains"]
+    assert "2 chains x 50" in repr(nuts)
+    told = found.sample_stats
+    assert told.energy.dims == ("chain", "draw")
+    assert_array_equal(told.lp.values.ravel(), nuts.record.sampler["lp"])
+    assert (told.tree_depth >= 1).all()
+    assert az.bfmi(found).shape == (2,)
+    assert not told.reached_max_treedepth.any()
 
 
 def test_a_law_without_chains_is_never_asked_for_r_hat(linear, tree):

@@ -105,7 +105,7 @@ def test_an_ensemble_refuses_what_it_cannot_answer():
 
 
 def test_chains_survive_being_saved(tmp_path):
-    law = fitted({"b": ("input",)}, how=pp.Nuts(draws=21, warmup=15, chains=2))
+    law = fitted({"b": ("input",)}, how=pp.Nuts(draws=11, warmup=15, chains=2))
     assert law.record.chains == 2
     pp.save(law, tmp_path / "law")
     again = pp.load(tmp_path / "law", law=law.law)
@@ -114,7 +114,7 @@ def test_chains_survive_being_saved(tmp_path):
 
 
 def test_draws_that_were_mixed_are_no_chains():
-    how = pp.Nuts(draws=DISTINCT + 4, warmup=20, chains=2)
+    how = pp.Nuts(draws=DISTINCT // 2 + 2, warmup=20, chains=2)
     small = pp.gaussian_process(1, basis=12).fit(HISTORY, how, seed=0)
     assert small.record.chains == 2
     assert small.to_arviz().posterior.sizes["chain"] == 2

@@ -150,7 +150,7 @@ DISCRETE = {
 
 
 @pytest.mark.parametrize(
-    "how", [Laplace(), Nuts(20, 10), Svi(20, 5)], ids=lambda h: type(h).__name__
+    "how", [Laplace(), Nuts(10, 10), Svi(20, 5)], ids=lambda h: type(h).__name__
 )
 def test_a_discrete_latent_of_all_rows_is_refused_with_the_cure(how, write):
     with pytest.raises(ModelError, match=r"'z' is discrete.*sum it out.*MixtureSameFamily"):

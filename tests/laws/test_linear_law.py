@@ -83,7 +83,7 @@ def test_the_density_is_as_stated_and_sufficient_statistics_lose_nothing(q):
         np.testing.assert_allclose([whole, brief], log_density(at, x, w, PRIOR), rtol=1e-10)
 
 
-ENGINES = [Exact(4000), Nuts(300, 80), Svi(4000), Laplace(4000)]
+ENGINES = [Exact(4000), Nuts(150, 80), Svi(4000), Laplace(4000)]
 
 
 @pytest.mark.parametrize("how", ENGINES, ids=lambda how: type(how).__name__)

@@ -11,7 +11,7 @@ def test_ranks_of_the_truth_are_uniform():
 
 
 def test_nuts_agrees_with_the_regimes_summed_by_hand():
-    data, how = bumps(20, 20), pp.Nuts(draws=3000, warmup=200, chains=2)
+    data, how = bumps(20, 20), pp.Nuts(draws=1500, warmup=200, chains=2)
     own = pp.Law(FORMS["column"], pp.Lags(1), "own").fit(data, how, seed=0)
     hand = summed_by_hand().fit(data, how, seed=0)
     for name in PLACES:
