@@ -40,7 +40,7 @@ SLOW = {
         f"{_GOLDEN}[sbc]",
         f"{_GOLDEN}[study]",
         "tests/_pyro/test_enumeration.py::test_nuts_finds_the_posterior_of_the_sum_by_hand",
-        "tests/_pyro/test_enumeration.py::test_nuts_finds_the_reference_posterior",
+        "tests/_pyro/test_enumeration.py::test_nuts_finds_the_reference_posterior_of_a_mixture",
         "tests/_pyro/test_enumeration.py::test_the_mode_and_curvature_are_near_the_reference[h",
         "tests/diagnostics/test_domain.py::test_streams_like_the_archive_are_passed[1-100-",
         "tests/laws/test_gp_oracle.py::test_the_parameter_posterior_is_that_of_the_exact_process[N",

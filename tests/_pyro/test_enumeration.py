@@ -12,7 +12,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from pyro import poutine
 from pyro.ops.indexing import Vindex
+from scipy import special, stats
 
 import pulse_pyro as pp
 from pulse_pyro._pyro.contract import check_model
@@ -126,12 +128,18 @@ def phases(units=10, time=6):
     return y
 
 
-def chain_problems(y):
+def chain_problems(y, paths=True):
     """The engines' problem of the chain: by the forward algorithm, and the sum over all paths."""
     program, card = CHAIN._checked(series(y))
     blocks, _ = _blocks(program, card, series(y))
     names = [site.name for site in card.globals]
     summed = archive_model(program, names, card.state, blocks)
+    own = ModelCard(
+        tuple(Site(name, "global", (), (2,), "", False) for name in ("low", "mu")),
+        *(1, 1, True, 1, False),
+    )
+    if not paths:  # 2^time of them
+        return [Problem(summed, (), own, "chain")]
     ty = torch.as_tensor(y)
     paths = torch.cartesian_prod(*[torch.arange(2)] * y.shape[1])  # (2^time, time)
 
@@ -143,8 +151,6 @@ def chain_problems(y):
         rows = dist.Normal(mu[paths], 1.0).log_prob(ty[:, None]).sum(-1)  # (units, 2^time)
         pyro.factor("archive", torch.logsumexp(path + rows, -1).sum())
 
-    sites = tuple(Site(name, "global", (), (2,), "", False) for name in ("low", "mu"))
-    own = ModelCard(sites, 1, 1, True, 1, False)
     return [Problem(summed, (), own, "chain"), Problem(by_hand, (), own, "by hand")]
 
 
@@ -211,9 +217,25 @@ def hmm_example(how):
 REFERENCES = {"low_dim_gauss_mix": gauss_mix, "hmm_example": hmm_example}
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_nuts_finds_the_reference_posterior(name):
-    found, draws = REFERENCES[name](pp.Nuts(draws=800, warmup=150, chains=1))
+def test_the_density_of_hmm_example_is_that_of_its_forward_algorithm():
+    """At reference draws; posteriordb gives the first state weight 1, not 1/2."""
+    y, draws = reference("hmm_example")
+    own = chain_problems(y[None], paths=False)[0].model
+    columns = ["theta1[1]", "theta2[1]", "mu[1]", "mu[2]"]
+    for low0, low1, *mu in draws[columns].to_numpy()[::2500]:
+        move = np.log([[low0, 1.0 - low0], [low1, 1.0 - low1]])
+        log = stats.norm.logpdf(y[0], mu)
+        for value in y[1:]:
+            log = special.logsumexp(log[:, None] + move, 0) + stats.norm.logpdf(value, mu)
+        expected = special.logsumexp(log) + stats.norm.logpdf(mu, [3.0, 10.0]).sum()
+        held = {"low": torch.tensor([low0, low1]).double(), "mu": torch.tensor(mu).double()}
+        with sandbox(0):
+            found = poutine.trace(poutine.condition(own, held)).get_trace().log_prob_sum()
+        assert abs(float(found) - (expected + math.log(0.5))) < 1e-8
+
+
+def test_nuts_finds_the_reference_posterior_of_a_mixture():
+    found, draws = gauss_mix(pp.Nuts(draws=2000, warmup=300, chains=2))
     for column, value in found.items():
         reference = draws[column]
         assert abs(value.mean() - reference.mean()) < 0.1 * reference.std(), column
