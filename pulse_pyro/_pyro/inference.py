@@ -187,11 +187,12 @@ def _either(engines: Sequence[type[Inference]]) -> str:
 class Fit:
     """Posterior draws (draw, *site shape) of the global sites and what is known of their quality.
 
-    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi (not
-    in batches) and Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for Svi (above 4
-    the loss is still falling); ``losses`` what the optimiser saw, step by step. ``chains`` : draws
-    stand chain after chain, equally many each; ``diverging`` : draws at which NUTS diverged, None
-    where no chain was run; ``sampler`` : what NUTS tells of each draw, (draw,) by name.
+    ``quality`` holds r_hat (worst), ess (least), divergences for Nuts; pareto_k for Svi (not in
+    batches) and Laplace (above 0.62 the Gaussian approximation cannot be trusted); loss_drop for
+    Svi (above 4 the loss is still falling); ``losses`` what the optimiser saw, step by step.
+    ``chains`` : draws stand chain after chain, equally many each; ``diverging`` : draws at which
+    NUTS diverged, None where no chain was run; ``sampler`` : what NUTS tells of each draw, (draw,)
+    by name.
     """
 
     draws: dict[str, Float]
