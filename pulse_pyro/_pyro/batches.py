@@ -213,7 +213,7 @@ class _Normal(NamedTuple):
 class BatchPotential:
     """U of the global sites, looked at in batches of units: see the top of this file.
 
-    Has what ``engines.Potential`` has; ``energy`` is an unbiased guess, with its gradient.
+    Has what ``Potential`` has; ``energy`` is an unbiased guess, with its gradient.
     summing : what makes of a model one with discrete latents of rows summed out.
     """
 
@@ -247,6 +247,28 @@ class BatchPotential:
                 name: self._transforms[name](value).numpy()
                 for name, value in _unflatten(u, self._shapes).items()
             }
+
+    def unit_draws(self, u: torch.Tensor) -> dict[str, Float]:
+        """Draw the sites of all units, (m, units, *event) each, given flat global draws (m, dim).
+
+        z_u = m_u + J_u (u - a) + L_u e, with m_u and L_u those at the mode a, J_u the derivative
+        of m_u in u: exact where z_u is normal given w_u and linear in u.
+        """
+        every = torch.arange(self.archive.units)
+        normal, columns = self._normal_at(self.mode, every), []
+        for j in bar(range(self.dim), label="sites of units"):
+            away = torch.zeros(self.dim)
+            away[j] = 0.1 * torch.linalg.vector_norm(self.scale[j])
+            ends = [self._normal_at(self.mode + each, every).mode for each in (away, -away)]
+            columns.append((ends[0] - ends[1]) / (2.0 * away[j]))
+        z = normal.mode + torch.einsum("juk,mj->muk", torch.stack(columns), u - self.mode)
+        z = z + torch.einsum("ukl,mul->muk", normal.scale, torch.randn(z.shape))
+        out, at = {}, 0
+        for name, (_, _, event) in self._unit_shapes.items():
+            free = z[..., at : at + event.numel()].reshape(*z.shape[:2], *event)
+            out[name] = self._transforms[name](free).numpy()
+            at += event.numel()
+        return out
 
     def energy(self, u: torch.Tensor) -> torch.Tensor:
         """Guess U at one flat vector (dim,) from the next batch."""
@@ -478,19 +500,19 @@ class BatchPotential:
         if best is None:
             return plain
         u, part = best
-        normal = self._normal_at(u)
+        normal = self._normal_at(u, self.batches.units)
         self._anchor = (u, part.summed, part.summed_slope, normal)
         return u, scale, True
 
-    def _normal_at(self, u: torch.Tensor) -> _Normal:
-        """Return the normal law of the sites of all units given the global ones."""
+    def _normal_at(self, u: torch.Tensor, units: torch.Tensor) -> _Normal:
+        """Return the normal law of the sites of units given the global ones, in their places."""
         k = self._own.shape[1]
         out = _Normal(
             torch.zeros_like(self._own),
             torch.zeros(len(self._own), k, k),
             torch.zeros(len(self._own)),
         )
-        for piece in self.batches.units.split(self.batches.size) if k else ():
+        for piece in units.split(self.batches.size) if k else ():
             for whole, own in zip(
                 out, self._solve(u, piece, *self.archive.take(piece)), strict=True
             ):

@@ -105,13 +105,13 @@ def run_engine(problem: Problem, inference: Nuts | Svi | Laplace, seed: int) -> 
         if isinstance(inference, Svi) and problem.guide is not None:
             fit = _svi_with_guide(problem, problem.guide, inference)
         elif isinstance(inference, Svi) and _by_units(inference):
-            fit = _svi(_in_batches(problem, inference), inference, problem.label)
+            fit = _svi(_in_batches(problem, inference), inference, problem)
         else:
             potential = _potential(problem)
             if isinstance(inference, Nuts):
                 fit = _nuts(potential, inference, seed)
             elif isinstance(inference, Svi):
-                fit = _svi(potential, inference, problem.label)
+                fit = _svi(potential, inference, problem)
             else:
                 odd = "" if potential.whitened else odd_data(*problem.args)
                 fit = _laplace(potential, inference, problem.label, odd)
@@ -293,12 +293,19 @@ def _rows(problem: Problem, how: Svi) -> Archive:
 
 def _in_batches(problem: Problem, how: Svi) -> BatchPotential:
     archive = _rows(problem, how)
+    if problem.card.enumerated_units:
+        raise ModelError(
+            f"{problem.label}: site {problem.card.enumerated_units[0].name!r} is a discrete latent "
+            "of units, which is summed out over all units at once; leave Svi(batch=...) and "
+            "guide='structured' out."
+        )
     return BatchPotential(
         archive, problem.summing, problem.label, how.batch, how.holdout, problem.start
     )
 
 
-def _svi(potential: Potential | BatchPotential, how: Svi, label: str) -> Fit:
+def _svi(potential: Potential | BatchPotential, how: Svi, problem: Problem) -> Fit:
+    label = problem.label
     flat = pyro.distributions.Normal(torch.zeros(potential.dim), 1.0).to_event(1).mask(False)
     small = potential.dim <= WHITEN_LIMIT
     form = how.guide or ("full" if small else "diagonal")
@@ -339,7 +346,11 @@ def _svi(potential: Potential | BatchPotential, how: Svi, label: str) -> Fit:
         quality = {"loss_drop": _loss_drop(losses)}
         if isinstance(potential, Potential):
             quality = {"pareto_k": _pareto_k(potential, u, q.log_prob(z)), **quality}
-        return Fit(potential.draws(u), quality, losses)
+            return Fit(potential.draws(u), quality, losses)
+    draws = potential.draws(u)
+    if problem.card.unit_sites:
+        draws |= potential.unit_draws(u)
+    return Fit(draws, quality, losses)
 
 
 def _svi_with_guide(problem: Problem, guide: Callable[..., Any], how: Svi) -> Fit:

@@ -305,3 +305,35 @@ def test_a_guide_of_the_laws_own_and_one_by_name_exclude_each_other():
 def test_settings_of_batches_out_of_range_are_named(setting, says):
     with pytest.raises(SettingError, match=says):
         Svi(**setting)
+
+
+def asking(x, w=None, unit=None):
+    """Levels that are asked for at prediction too: their draws are kept."""
+    middle = pyro.sample("middle", dist.Normal(0.0, PRIOR))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(middle, SPREAD))
+    rows(x, w, dist.Normal(level[..., unit][..., None], NOISE))
+
+
+def test_levels_of_units_come_out_of_batches_in_closed_form():
+    x, _, unit = data(units=30)
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal(30)[unit] + NOISE * rng.standard_normal(len(unit)))[:, None]
+    held = Archive(asking, torch.as_tensor(x), torch.as_tensor(w), unit, numbered=True)
+    card = check_model(asking, x, w)
+    bound, args = held.whole
+    problem = Problem(bound, args, card, "levels", archive=held, unit=torch.as_tensor(unit))
+    found = run_engine(problem, Svi(4000, steps=100, batch=6, holdout=0.2), 0)
+    given = np.bincount(unit, minlength=30) / NOISE**2
+    total = np.bincount(unit, w[:, 0], minlength=30) / NOISE**2
+    middle = found.draws["middle"]
+    precision = given + SPREAD**-2
+    mean = (total + middle.mean() * SPREAD**-2) / precision
+    # of the mean given middle, and of middle itself
+    sd = np.sqrt(1 / precision + (SPREAD**-2 / precision) ** 2 * middle.var())
+    assert found.draws["level"].shape == (4000, 30)
+    assert np.abs(found.draws["level"].mean(0) - mean).max() < 5 * sd.max() / np.sqrt(4000)
+    np.testing.assert_allclose(found.draws["level"].std(0), sd, rtol=0.06)
+    together = np.corrcoef(found.draws["level"][:, 0], middle)[0, 1]
+    expected = SPREAD**-2 / precision[0] * middle.std() / sd[0]
+    assert abs(together - expected) < 0.08
