@@ -17,14 +17,14 @@ AGREES = 1e-10  # relative to the size of the answer
 
 
 def flat_program(
-    program: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], other: Sequence[Any]
-) -> Callable[..., torch.Tensor] | None:
+    program: Callable[..., Any], inputs: Sequence[torch.Tensor], other: Sequence[torch.Tensor]
+) -> Callable[..., Any] | None:
     """Return a faster function of tensors of the same shapes, or None if there is none.
 
-    program : of tensors, without side effects. inputs : those it is written down at. other : of
-    the same shapes; there, and at ``inputs``, both must agree, to 1e-10 of the answer's size. None
-    where the program decides by values, draws random numbers that the answer depends on, or
-    cannot be written down for any other reason: it then has to be run as it is.
+    program : of tensors, to one or to a tuple of them, without side effects. inputs : those it is
+    written down at. other : of the same shapes; there, and at ``inputs``, both must agree, to 1e-10
+    of the answer's size. None where the program decides by values, draws random numbers that the
+    answer depends on, or cannot be written down for any other reason: it has to be run as it is.
     """
     try:
         # in-place writes, which distributions make inside, become values of their own
@@ -36,7 +36,11 @@ def flat_program(
     return flat if same else None
 
 
-def _agree(flat: torch.Tensor, ran: torch.Tensor) -> bool:
+def _agree(flat: Any, ran: Any) -> bool:
+    if not isinstance(ran, torch.Tensor):
+        return len(flat) == len(ran) and all(map(_agree, flat, ran))
+    if not ran.numel():
+        return bool(flat.shape == ran.shape)
     size = torch.nan_to_num(ran.abs()).max().clamp(min=1.0)
     return flat.shape == ran.shape and torch.allclose(
         flat, ran, rtol=0.0, atol=float(AGREES * size), equal_nan=True

@@ -13,7 +13,7 @@ given z), and an average over weighted particles otherwise.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
@@ -95,59 +95,20 @@ def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[t
     return list(values.reshape(shape).unbind(axis + 1))
 
 
-@dataclass(frozen=True, eq=False)
-class _Exact:
-    """What both exact filters do: ask the step at the same few states again and again.
-
-    still : at most one entry, see :meth:`_still`.
-    """
-
-    program: Program
-    p: Any
-    draws: int
-    still: list[tuple[Seen, frozenset[str]]] = field(default_factory=list, kw_only=True)
-
-    @property
-    def points(self) -> torch.Tensor:
-        """The states the step is asked at, (1, states, *event)."""
-        raise NotImplementedError
-
-    def asked(self, past: torch.Tensor, names: Sequence[str]) -> tuple[Seen, bool]:
-        """Run the step at flat rows past (rows, memory, s_dim), before and after at the points.
-
-        names : columns that are needed. At one row, as online, what does not depend on s_past is
-        not run again; also returns whether that is all that is needed.
-        """
-        if len(past) == 1 and self._still(past)[1].issuperset(("z", *names)):
-            return self._still(past)[0], True
-        return self.program.run(self.p, self.points, past[:, None], value=self.points), False
-
-    def _still(self, past: torch.Tensor) -> tuple[Seen, frozenset[str]]:
-        """Return a run at one row taken twice, and the sites that do not depend on s_past.
-
-        Those are the sites whose laws are no wider for the second row. One run, at the first row
-        that is met, serves for good.
-        """
-        if not self.still:
-            twice = torch.cat([past, past])[:, None]
-            seen = self.program.run(self.p, self.points, twice, value=self.points)
-            laws = {"z": seen.state, **seen.columns}
-            same = (name for name, fn in laws.items() if (1, *fn.batch_shape)[-2] == 1)
-            self.still.append((seen, frozenset(same)))
-        return self.still[0]
-
-
 # A discrete state: the forward algorithm.
 
 
 @dataclass(frozen=True, eq=False)
-class Forward(_Exact):
+class Forward:
     """A state with finitely many values, summed out.
 
     p : parameters at ``draws`` draws, see Program.parameters. seen : (series, time, columns) which
     values are weighted on, where none of them is NaN; by default those that are not.
     """
 
+    program: Program
+    p: Any
+    draws: int
     seen: torch.Tensor | None = None
 
     @cached_property
@@ -155,10 +116,9 @@ class Forward(_Exact):
         """The values the state can take, (states, *event)."""
         return state_values(self.program.start(self.p).state)
 
-    @property
-    def points(self) -> torch.Tensor:
-        """All of them."""
-        return self.values[None]
+    def _asked(self, past: torch.Tensor) -> Seen:
+        """Run the step at flat rows past (rows, memory, s_dim) and all values, before and after."""
+        return self.program.run(self.p, self.values[None], past[:, None], value=self.values[None])
 
     def start(self, series: int) -> StateBelief:
         """Return log p(z_0), (draw, series, state)."""
@@ -174,8 +134,11 @@ class Forward(_Exact):
 
         Where nothing depends on the row its axis has length 1.
         """
-        seen, still = self.asked(past, columns)
-        move = self._still_move if still else self._move(seen)
+        seen = self._asked(past)
+        values, count = self.values, len(self.values)
+        to = values.reshape(count, *(1,) * 3, *values.shape[1:])
+        move = seen.state.log_prob(to).movedim(0, -1)
+        move = move.expand(np.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
         emit = torch.zeros(self.draws, 1, len(self.values))
         for j, name in enumerate(columns):
             if self.seen is None:
@@ -185,17 +148,6 @@ class Forward(_Exact):
                 weight = seen.columns[name].log_prob(y[:, j, None])
                 emit = emit + torch.where(counts, weight, 0.0)
         return move, emit
-
-    def _move(self, seen: Seen) -> torch.Tensor:
-        """Return log P, (draw, rows, from, to), of a run at the points."""
-        values, count = self.values, len(self.values)
-        to = values.reshape(count, *(1,) * 3, *values.shape[1:])
-        move = seen.state.log_prob(to).movedim(0, -1)
-        return move.expand(np.broadcast_shapes(move.shape, (self.draws, 1, count, count)))
-
-    @cached_property
-    def _still_move(self) -> torch.Tensor:
-        return self._move(self.still[0][0])
 
     def go(
         self, belief: StateBelief, rows: StepRows, columns: Sequence[str]
@@ -222,7 +174,7 @@ class Forward(_Exact):
 
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`."""
-        seen = self.asked(past, self.program.w_names)[0]
+        seen = self._asked(past)
         return Answer(belief.first, [seen.columns[name] for name in self.program.w_names])
 
 
@@ -245,13 +197,12 @@ class Affine(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Kalman(_Exact):
-    """A linear Gaussian state; the step's matrices are read off its means at 0 and unit vectors.
+class Kalman:
+    """A linear Gaussian state; the step's matrices are read off its means at 0 and unit vectors."""
 
-    known : matrices, by the columns they are of, that do not depend on s_past.
-    """
-
-    known: dict[tuple[str, ...], Affine] = field(default_factory=dict)
+    program: Program
+    p: Any
+    draws: int
 
     @property
     def size(self) -> int:
@@ -266,21 +217,9 @@ class Kalman(_Exact):
 
     def affine(self, past: torch.Tensor, columns: Sequence[str]) -> Affine:
         """Read the step's matrices off at flat rows past (rows, memory, s_dim)."""
-        seen, still = self.asked(past, columns)
-        if still:
-            if tuple(columns) not in self.known:
-                self.known[tuple(columns)] = self._affine(seen, columns)
-            return self.known[tuple(columns)]
-        return self._affine(seen, columns)
-
-    @cached_property
-    def points(self) -> torch.Tensor:
-        """0 and the unit vectors."""
         basis = torch.cat([torch.zeros(1, self.size), torch.eye(self.size)])[None]
-        return basis if self.program.z_shape else basis[..., 0]
-
-    def _affine(self, seen: Seen, columns: Sequence[str]) -> Affine:
-        """Read the step's matrices off a run at the points."""
+        points = basis if self.program.z_shape else basis[..., 0]
+        seen = self.program.run(self.p, points, past[:, None], value=points)
         d = self.size
         state = moments_of(seen.state, (self.draws, 1, d + 1))
         assert state is not None

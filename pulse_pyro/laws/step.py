@@ -302,6 +302,17 @@ def _blocks(program: Program, card: StepCard, history: History) -> tuple[list[Bl
 # The law of W at rows.
 
 
+class FlatSteps(NamedTuple):
+    """Flat programs, None where there is none: see ``flat_program``.
+
+    step : (first, second, past (1, 1, memory, s_dim), y (1, 1, columns)) -> what is known then;
+    means : (first, second, past (1, memory, s_dim)) -> (draw, 1, w_dim).
+    """
+
+    step: Callable[..., Any] | None
+    means: Callable[..., Any] | None
+
+
 class StepConditional:
     """p^(W | S_1:t) at n rows: a mixture over posterior draws and over what is known of the state.
 
@@ -333,7 +344,14 @@ class StepConditional:
     @cached_property
     def _draw_means(self) -> Float3:
         """(draw, n, w_dim) E[W | S_1:t, draw]."""
-        return self._means if self._means is not None else self._each(_means)
+        if self._means is not None:
+            return self._means
+        if len(self.s) == 1 and self.law.flat.means is not None:
+            import torch
+
+            found: Float3 = self.law.flat.means(*self._belief, torch.tensor(self._past)).numpy()
+            return found
+        return self._each(_means)
 
     def mean_draws(self, size: int, *, rng: np.random.Generator) -> Float3:
         """Return posterior draws of E[W | S_1:t], (size, n, w_dim)."""
@@ -641,6 +659,42 @@ class FittedStepLaw:
         with _quiet():
             return self.filter_at(np.arange(len(self.mixed)))
 
+    @cached_property
+    def flat(self) -> FlatSteps:
+        """One step and one mean without Pyro, as they are asked for online."""
+        import torch
+
+        from pulse_pyro._pyro.compiled import flat_program
+        from pulse_pyro._pyro.filters import StateBelief, StepRows
+
+        if self.card.state == "particles":
+            return FlatSteps(None, None)
+        every, columns = np.arange(len(self.mixed)), self.program.sampled
+
+        def met(first: Any, second: Any, past: Any, y: Any) -> Any:
+            rows = StepRows(past, y)
+            return tuple(self.filter_at(every).go(StateBelief(first, second), rows, columns)[0][0])
+
+        def means(first: Any, second: Any, past: Any) -> Any:
+            answer = self.filter_at(every).answer(StateBelief(first, second), past)
+            if answer.mean is not None:
+                return answer.mean
+            return _mix(answer, [fn.mean for fn in answer.columns])
+
+        with _quiet(0, "flat"):
+            known = [value.clone() for value in self.filter.start(1)]
+            shape = (1, 1, self.law.memory, len(self.schema.s_names))
+            past = [torch.randn(shape) for _ in range(2)]
+            y = [torch.randn(1, 1, len(columns)) for _ in range(2)]
+            for each in past:
+                each[..., -1, self.program.sampled_at] = torch.nan
+            y[1][..., :1] = torch.nan  # not seen
+            step = flat_program(met, (*known, past[0], y[0]), (*known, past[1], y[1]))
+            if not self.card.closed_mean:
+                return FlatSteps(step, None)
+            one, two = ((*known, each[0]) for each in past)
+            return FlatSteps(step, flat_program(means, one, two))
+
     def filter_at(self, index: Int) -> Filter:
         """Return the filter at some of the draws ``mixed``, by their places."""
         import torch
@@ -866,11 +920,13 @@ class StepFollower:
         """Return what is known of the state once S_t has been met."""
         import torch
 
-        from pulse_pyro._pyro.filters import StepRows
+        from pulse_pyro._pyro.filters import StateBelief, StepRows
 
         law = self._law
         past = torch.as_tensor(self._window(rows))[None, None]
         y = torch.as_tensor(s[law.program.sampled_at])[None, None]
+        if law.flat.step is not None:
+            return StateBelief(*law.flat.step(*self._belief, past, y))
         with _quiet(*law.randomness("follow", self._count)):
             return law.filter.go(self._belief, StepRows(past, y), law.program.sampled)[0][0]
 
