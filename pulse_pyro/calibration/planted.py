@@ -14,7 +14,7 @@ from pulse_pyro._core.errors import DataError, FeatureError, ModelError, Setting
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import UnfittedLaw
-from pulse_pyro.calibration.checks import GATES
+from pulse_pyro.calibration.checks import FIT_LIMITS, GATES
 from pulse_pyro.calibration.ladder import band_inputs, held_out_subject
 from pulse_pyro.calibration.recipe import Recipe
 from pulse_pyro.calibration.rung import ErrorRows
@@ -112,7 +112,7 @@ def smallest_misfit(
     features: Features,
     *,
     recipe: Recipe | None = None,
-    level: float = 0.05,
+    level: float = FIT_LIMITS[1],
     reps: int = 40,
     seed: int,
     seconds: float = 300.0,
@@ -123,7 +123,9 @@ def smallest_misfit(
     ----------
     law : not fitted; it is fitted on a share of the clusters. history : archive. features : Phi.
     recipe : how it is fitted, and which inputs and band the rung uniform has.
-    level, reps, seed, seconds : see :func:`planted_misfits`; seen means in 80 % of plants.
+    level : p-value of any one test that counts; by default that at which the rung fails. With
+        seven tests the share of false alarms is larger than it: see ``false_alarms``.
+    reps, seed, seconds : see :func:`planted_misfits`; seen means in 80 % of plants.
 
     Each plant goes through the whole procedure: band, then all of its tests; the smallest p-value
     counts. NOT covered: misfits of other shapes than those planted.
