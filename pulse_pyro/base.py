@@ -651,7 +651,7 @@ DISCRETE = (
 )
 
 
-MOST_UNIT_CELLS = 64  # of the latents of a new unit; beyond that they are drawn
+MOST_UNIT_CELLS = 256  # of the latents of a new unit; beyond that they are drawn
 
 
 @dataclass(frozen=True)
@@ -728,6 +728,11 @@ class ModelCard:
     def unit_sites(self) -> tuple[Site, ...]:
         """Latents of units that are kept, where the model is given ``unit`` at prediction too."""
         return tuple(site for site in self.sites if site.kind == "unit") if self.by_unit else ()
+
+    @property
+    def supports(self) -> dict[str, int]:
+        """Over how many values a site is summed, by its name; those that are."""
+        return {site.name: site.support for site in self.sites if site.support}
 
     @property
     def unit_cells(self) -> int:

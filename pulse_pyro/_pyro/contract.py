@@ -23,7 +23,15 @@ from pulse_pyro._pyro.mistakes import (
 )
 from pulse_pyro._pyro.predict import run_at_draws
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import MOST_CELLS, NODES, is_normal, mean_of, runs_at, support_of
+from pulse_pyro._pyro.sites import (
+    MOST_CELLS,
+    NODES,
+    NODES_OF_TWO,
+    is_normal,
+    mean_of,
+    runs_at,
+    support_of,
+)
 from pulse_pyro.base import ModelCard, Site
 
 Model = Callable[..., Any]
@@ -333,10 +341,11 @@ def _with_supports(
         if values is not None:
             return len(values)
         if site.kind == "unit":
-            return NODES if is_normal(fn) else 0
+            return nodes if is_normal(fn) else 0
         return NODES if site.kind == "local" and sums and is_normal(fn) else 0
 
     sums = by_column or any(site.kind == "local" and site.discrete for site in sites)
+    nodes = NODES if sum(site.kind == "unit" for site in sites) == 1 else NODES_OF_TWO
     return tuple(replace(site, support=size(site)) for site in sites)
 
 

@@ -34,6 +34,7 @@ from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.base import ModelCard
 
 NODES = 32  # of the quadrature over a normal latent
+NODES_OF_TWO = 16  # over each of two of a unit
 MOST_CELLS = 4096  # values of all sites that are summed over together
 DENSITY_REPEATS = 256  # redraws of what cannot be summed over, for a density
 
@@ -76,15 +77,20 @@ class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
     """Give sites all their values at once, each along an axis of its own.
 
     names : the sites. first : the first free axis, counted from the right, e.g. -2. points : sites
-    that get these values instead, together along the first axis, equally weighted. Afterwards
+    that get these values instead, together along the first axis, equally weighted. nodes : of the
+    quadrature over normal sites, by name; NODES where nothing is said. Afterwards
     ``axes`` tells which axis a site got, ``log_weight`` the quadrature's weights along it.
     """
 
     def __init__(
-        self, names: tuple[str, ...], first: int, points: Mapping[str, torch.Tensor] | None = None
+        self,
+        names: tuple[str, ...],
+        first: int,
+        points: Mapping[str, torch.Tensor] | None = None,
+        nodes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
-        self.names, self.points = names, points or {}
+        self.names, self.points, self.nodes = names, points or {}, nodes or {}
         self.first = first - bool(self.points)
         self.axes: dict[str, int] = dict.fromkeys(self.points, first)
         self.log_weight: dict[str, torch.Tensor] = {}
@@ -102,7 +108,7 @@ class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
         fn = msg["fn"]
         values = support_of(fn)
         if values is None:
-            nodes, weight = np.polynomial.hermite_e.hermegauss(NODES)
+            nodes, weight = np.polynomial.hermite_e.hermegauss(self.nodes.get(msg["name"], NODES))
             log_weight = torch.as_tensor(np.log(weight / weight.sum()))
             self.log_weight[msg["name"]] = log_weight.reshape(along)
             msg["value"] = fn.loc + fn.scale * torch.as_tensor(nodes).reshape(along)
@@ -474,7 +480,7 @@ def runs_at(
     count = len(next(iter(draws.values()))) if draws else 1
     if card.vectorised:
         fixed = poutine.condition(model, padded(draws, card, count))
-        over = SumOver(sums, -card.nesting - 2, points)
+        over = SumOver(sums, -card.nesting - 2, points, card.supports)
         with pyro.plate("_draws", count, dim=-card.nesting - 1):
             nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
         shape = (count, *(1,) * (card.nesting - 1), len(x))
@@ -482,6 +488,6 @@ def runs_at(
         return
     for i in range(count):
         fixed = poutine.condition(model, {name: value[i] for name, value in draws.items()})
-        over = SumOver(sums, -card.nesting - 2)
+        over = SumOver(sums, -card.nesting - 2, nodes=card.supports)
         nodes = poutine.trace(over(fixed)).get_trace(*args).nodes
         yield SiteRun(nodes, over.axes, over.log_weight, (1,) * card.nesting + (len(x),))

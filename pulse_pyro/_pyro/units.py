@@ -5,7 +5,7 @@ A unit of the archive has its own posterior draws. A new one has latents z from 
     p(w | x, draw) = integral p(z | draw) p(w | z, x, draw) dz,
 
 summed over (Gauss-Hermite quadrature for normal latents, the support of discrete ones) where that
-takes at most 64 terms, else averaged over 32 stored draws of z for every posterior draw, so that
+takes at most 256 terms, else averaged over 32 stored draws of z for every posterior draw, so that
 answers repeat. Of a unit whose w_1, ..., w_k are revealed, the particles (draw, z) are weighted by
 their density at these; see :class:`UnitPosterior`.
 """

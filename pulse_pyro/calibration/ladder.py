@@ -35,6 +35,7 @@ from pulse_pyro.diagnostics.leaks import met_before
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.fitted import KnowsCells, PosteriorLaw
+from pulse_pyro.laws.step import FittedStepLaw
 
 # checks that speak of the noise: with one of them failed no band holds, whatever its form
 NOISE = {"rare values", "dependence within units", "shared dates", "earlier forecasts"}
@@ -341,7 +342,7 @@ def held_out_subject(
         rows=error_rows,
         history=history,
         # others may have jumps; and a forecast with Monte Carlo error would be smoothed with it
-        own_error=new and exact and isinstance(law, PosteriorLaw),
+        own_error=new and exact and isinstance(law, PosteriorLaw | FittedStepLaw),
         failures=0.0 if exact or _summed(law, history, at, mcse) else MC_SHARE * (1.0 - level),
         mcse=mcse,
     )

@@ -184,7 +184,12 @@ class PulseUCB(Streaming):
         bias = calibration_bias(calibration, "PulseUCB")
         check_errors(CalibratedErrors(calibration), law, features, draws, archive is not None)
         if not is_exact(law):
-            raise SettingError("PulseUCB: a guard needs E[W] in closed form, this law draws it.")
+            raise SettingError(
+                "PulseUCB: a guard needs E[W] in closed form, but this law draws it (a latent that "
+                "is neither discrete nor normal, three or more of a unit, or a W without a mean); "
+                "write the model with fewer latents, or play a constant: PulseUCB(law, features, "
+                "pp.constant(sigma))."
+            )
         spread = reward_spread(features, law, calibration.contexts)
         s, w = complete_rows(calibration.contexts, "PulseUCB")
         noise, most = ArchiveScale.of(features, s, w, spread).trusted(

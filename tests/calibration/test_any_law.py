@@ -1,6 +1,8 @@
 """Cross-fitting, the coverage study and the planner take any law that can be fitted."""
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.neighbors import KNeighborsRegressor
@@ -72,3 +74,36 @@ def test_a_law_that_is_fitted_already_is_refused(call, archive):
     fitted = pp.linear_lags(2).fit(archive, seed=0)
     with pytest.raises(pp.errors.ModelError, match="linear_lags"):
         call(fitted, archive)
+
+
+def drift_prior():
+    return {"sd": pyro.sample("sd", dist.LogNormal(-1.0, 0.5))}
+
+
+def drift_first(p):
+    pyro.sample("z", dist.Normal(0.0, 1.0))
+
+
+def drift_step(p, z, s_past):
+    z = pyro.sample("z", dist.Normal(0.9 * z, 0.4))
+    pyro.sample("s", dist.Normal(z, 1.0))
+    pyro.sample("w", dist.Normal(z, p["sd"]))
+
+
+def test_the_band_of_a_law_with_a_state_is_of_its_own_error():
+    # W hangs on all of S so far: a band of W given the last row could not hold, whatever the law
+    law = pp.StepLaw(drift_prior, drift_first, drift_step, draws=5, name="drift")
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((60, 25, 1))
+    blank = pp.History.from_arrays(s, s, s_names=("s",), w_names=("w",))
+    made = law.simulate(blank, 1, seed=0)
+    archive = pp.History.from_arrays(made.s[0], made.w[0], s_names=("s",), w_names=("w",))
+    fit, held_out = archive.split(seed=0)
+    right = law.fit(fit, pp.Laplace(20), seed=0)
+    found = pp.calibrate(right, held_out, W_FEATURES, seed=0)
+    assert found.parts[0].own_error
+    assert found.rung("uniform").verdict == "conditional"
+    band = pp.bands.BandMethod("spline", of="target")
+    other = pp.calibrate(right, held_out, W_FEATURES, seed=0, band=band)
+    assert found.rung("uniform").size < 1.0
+    assert other.rung("uniform").verdict == "fails"  # the past of S tells more of W

@@ -127,7 +127,7 @@ def test_new_from_refuses_in_one_sentence(run, tmp_path, mine):
     file, before = tmp_path / "new.py", mine.read_text()
     refused(run("new", file, "--from", "regime_mixtur"), "did you mean 'regime_mixture'")
     refused(run("new", file, "--from", "regime_mixture.py"), "did you mean 'regime_mixture'")
-    refused(run("new", file, "--from", "xyz"), "there is no law 'xyz'", "regime_mixture")
+    refused(run("new", file, "--from", "xyz"), "there is no law 'xyz'", "ordinal_mood")
     refused(run("new", file, "--from", ""), "there is no law ''")
     refused(run("new", file, "--from", "state_space"), "built in", "regime_mixture")
     refused(run("new", mine, "--from", "regime_mixture"), "exists")

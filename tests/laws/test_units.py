@@ -391,3 +391,31 @@ def test_the_check_names_the_role_and_what_to_write():
 def test_an_archive_of_one_unit_is_refused():
     with pytest.raises(DataError, match="one unit"):
         Law(levels, Identity()).fit(people(1), seed=0)
+
+
+def bent(x, w=None, unit=None):
+    """A level and a slope of one's own, behind a logit."""
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, 0.8))
+        slope = pyro.sample("slope", dist.Normal(0.5, 0.6))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        logit = a + level[..., unit] + slope[..., unit] * x[..., 0]
+        pyro.sample("w", dist.Bernoulli(logits=logit[..., None]).to_event(1), obs=w)
+
+
+def test_two_latents_of_a_new_unit_are_integrated_out():
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((12, 6, 1))
+    archive = History.from_arrays(s, (rng.random((12, 6, 1)) < 0.5) * 1.0)
+    fitted = Law(bent, Identity()).fit(archive, Laplace(20), seed=0)
+    at = np.array([0.0, 1.0, -2.0])
+    found = fitted(at[:, None, None])
+    assert found.exact
+    # level + slope x is normal: one integral, by many nodes
+    nodes, weight = np.polynomial.hermite_e.hermegauss(100)
+    weight = weight / weight.sum()
+    sd = np.sqrt(0.8**2 + 0.6**2 * at**2)
+    logit = fitted.draws["a"][:, None, None] + 0.5 * at[:, None] + sd[:, None] * nodes
+    expected = (weight / (1 + np.exp(-logit))).sum(-1).mean(0)
+    assert_allclose(found.mean()[:, 0], expected, atol=2e-5)
