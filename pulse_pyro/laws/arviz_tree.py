@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float, Float3, Int, whole
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int, whole
 from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # The posterior of a fitted law with the axes of its parameters named.
 
 
+JOINT = "joint"  # the log density of all columns of W together
 TAKEN = ("chain", "draw", "row", "unit", "time")  # axes and labels of every result
 
 
@@ -189,9 +190,10 @@ def row_groups(
 
     index = draws.at
     w_dim, n = len(history.w_names), len(rows.row)
-    values = index.size * n * (1 + w_dim)
+    each = w_dim if w_dim == 1 else w_dim + 1  # densities of a row
+    values = index.size * n * (w_dim + each)
     if values > MOST:
-        fits = max(MOST // (n * (1 + w_dim)), 1)
+        fits = max(MOST // (n * (w_dim + each)), 1)
         raise SettingError(
             f"to_arviz: {index.size} draws of {n} rows make {values:,} values (limit {MOST:,}); "
             f"ask for size={fits} or fewer, or pass fewer units: history.take(range(100))."
@@ -201,18 +203,15 @@ def row_groups(
         "unit": ("row", np.array(history.units)[history.unit_of[rows.row]]),
         "time": ("row", history.step[rows.row]),
     }
-    output = {"output": list(history.w_names)}
+    names = variables(history.w_names)
     inputs = list(input_names(fitted))  # behind them a law with sites of units has its number
     by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
-    shape = (*index.shape, n)
+    shape, w = (*index.shape, n), history.w[rows.row]
     drawn = rows.conditional.draws_of(index.ravel(), rng)
     out = {
-        "posterior_predictive": xr.Dataset(
-            {"w": (("chain", "draw", "row", "output"), drawn.reshape(*shape, w_dim))},
-            by_draw | output,
-        ),
+        "posterior_predictive": xr.Dataset(_columns(names, drawn, shape), by_draw),
         "observed_data": xr.Dataset(
-            {"w": (("row", "output"), history.w[rows.row])}, by_row | output
+            {name: ("row", w[:, j]) for j, name in enumerate(names)}, by_row
         ),
         "constant_data": xr.Dataset(
             {"x": (("row", "input"), rows.conditional.x[:, : len(inputs)])},
@@ -220,10 +219,40 @@ def row_groups(
         ),
     }
     if not _latent(fitted):
-        score = rows.conditional.log_densities(history.w[rows.row], index.ravel())
-        each = {"w": (("chain", "draw", "row"), score.reshape(shape))}
+        each = _scores(names, rows.conditional, w, index)
         out["log_likelihood"] = xr.Dataset(each, by_draw)
     return out
+
+
+def variables(w_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the variables of W: like its columns, "/" as "_", which files read as a path."""
+    names = tuple(name.replace("/", "_") for name in w_names)
+    odd = [name for name in names if name in (*TAKEN, JOINT) or names.count(name) > 1]
+    if odd:
+        raise DataError(
+            f"to_arviz: a column of W gives a variable its name, but {odd[0]!r} is taken (by an "
+            f"axis, a label or {JOINT!r}, or by another column); rename the column."
+        )
+    return names
+
+
+def _columns(names: tuple[str, ...], values: Float3, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return values (draws, n, w_dim) as one variable (chain, draw, row) a column."""
+    axes = ("chain", "draw", "row")
+    return {name: (axes, values[..., j].reshape(shape)) for j, name in enumerate(names)}
+
+
+def _scores(
+    names: tuple[str, ...], conditional: PosteriorConditional, w: Float2, index: Int
+) -> dict[str, Any]:
+    """Return log densities column by column where the law has them, and of several W jointly."""
+    shape = (*index.shape, len(w))
+    if len(names) == 1:
+        return _columns(names, conditional.log_densities(w, index.ravel())[..., None], shape)
+    each = conditional.column_log_densities(w, index.ravel())
+    out = {} if each is None else _columns(names, each, shape)
+    both = conditional.log_densities(w, index.ravel()).reshape(shape)
+    return out | {JOINT: (("chain", "draw", "row"), both)}
 
 
 def _latent(fitted: PosteriorLaw) -> list[str]:
@@ -312,16 +341,21 @@ def to_tree(
     - sample_stats : after Nuts diverging, lp (log posterior density, up to a constant), energy,
       tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth.
     - fit : quality figures, and loss (step) if there is one.
-    - posterior_predictive : w (row, output), draw d made from posterior draw d.
-    - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
-      have latents of their own, with the reason in the attribute ``log_likelihood``.
-    - observed_data : w (row, output). constant_data : x (row, input).
+    - posterior_predictive : one variable (row) a column of W, named like it; draw d made from
+      posterior draw d.
+    - log_likelihood : log p(w_j | S_1:t, draw) by column, the other columns summed out, and where
+      there are several "joint", of all together, which is not their sum (only "joint" of a custom
+      model whose one site holds several W); left out where rows have latents of their own, with
+      the reason in the attribute ``log_likelihood``.
+    - observed_data : the columns of W (row). constant_data : x (row, input).
     - calibration : D_t and inside (context,) at the calibration's own held-out contexts, NaN
       where one is not complete; attributes level, mode.
 
     ``row`` numbers the rows of ``history.to_frame()``, so rows of two laws can be matched; each
     has its ``unit`` and ``time`` as labels. Rows that lack W, or an input the law cannot do
     without, are left out and counted in ``rows_left_out``.
+
+    With several columns say which: ``az.loo(tree, var_name="joint")``.
 
     Not covered: ``az.loo`` leaves out single rows, as if those of a unit were independent, and it
     means something only for rows the law was fitted on (the attribute ``rows_fitted_on`` tells);
