@@ -45,13 +45,14 @@ class Named(NamedTuple):
 def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
     """Return the posterior by parameter; axes "input" of the summary, "output" of W.
 
+    A built-in law of one W column has no axis "output".
     For a linear law the regression in the data's units, as in its table; otherwise the sites in
     the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent;
     "member" is the axis of a site of units).
     """
     kernel = fitted.kernel
     if isinstance(kernel, LinearKernel):
-        return _linear(fitted, kernel)
+        return _of_one(fitted, _linear(fitted, kernel))
     given: dict[str, Any] = dict(getattr(fitted.law.family, "dims", {})) | dict(fitted.law.dims)
     for site in () if fitted.card is None else fitted.card.unit_sites:
         rest = (f"{site.name}_dim_{i + 1}" for i in range(len(site.event_shape)))
@@ -61,6 +62,18 @@ def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
         for name, value in fitted.draws.items()
     }
     _refuse_clashes(out, fitted.law.label)
+    return out if fitted.law.family is None else _of_one(fitted, out)
+
+
+def _of_one(fitted: PosteriorLaw, named: dict[str, Named]) -> dict[str, Named]:
+    """Drop "output" of a built-in law of one W, so that a slope reads slope[steps.lag1]."""
+    if len(fitted.schema.w_names) > 1:
+        return named
+    out = {}
+    for name, (dims, draws) in named.items():
+        single = [i for i, axis in enumerate(dims) if axis == "output" and draws.shape[i + 1] == 1]
+        kept = tuple(axis for i, axis in enumerate(dims) if i not in single)
+        out[name] = Named(kept, draws.squeeze(tuple(i + 1 for i in single)))
     return out
 
 
@@ -219,8 +232,8 @@ def row_groups(
         ),
     }
     if not _latent(fitted):
-        each = _scores(names, rows.conditional, w, index)
-        out["log_likelihood"] = xr.Dataset(each, by_draw)
+        scores = _scores(names, rows.conditional, w, index)
+        out["log_likelihood"] = xr.Dataset(scores, by_draw)
     return out
 
 
@@ -337,7 +350,8 @@ def to_tree(
     Groups, with (chain, draw) first where there are draws:
 
     - posterior : for a linear law intercept, slope (input, output) and noise_scale in the data's
-      units, otherwise every site in the law's own units, axes named by ``Law.dims``.
+      units (no axis output in a built-in law of one W), otherwise every site in the law's own
+      units, axes named by ``Law.dims``.
     - sample_stats : after Nuts diverging, lp (log posterior density, up to a constant), energy,
       tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth.
     - fit : quality figures, and loss (step) if there is one.

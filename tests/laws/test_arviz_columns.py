@@ -165,3 +165,7 @@ def test_predictions_of_an_ordinal_w_are_drawn_against_the_data(figure):
     assert az.plot_ppc(ordinal().to_arviz(MOOD, size=30), num_pp_samples=10) is not None
     axes = az.plot_ppc(custom().to_arviz(BOTH, size=30), num_pp_samples=10)
     assert len(axes) == 2
+
+
+def test_a_slope_of_one_w_is_named_by_its_input():
+    assert "slope[steps.lag1]" in az.summary(ordinal().to_arviz(), kind="stats").index

@@ -49,10 +49,10 @@ def figure():
 
 def test_the_posterior_is_the_table_s(linear, tree):
     mean, table = tree.posterior.mean(("chain", "draw")), linear.table["mean"]
-    assert_allclose(mean.intercept.sel(output="w0"), table["w0 ~ 1"], rtol=1e-12)
+    assert_allclose(mean.intercept, table["w0 ~ 1"], rtol=1e-12)
     for name in ("s.lag0", "s.lag1"):
-        assert_allclose(mean.slope.sel(output="w0", input=name), table[f"w0 ~ {name}"], rtol=1e-12)
-    assert_allclose(mean.noise_scale.sel(output="w0"), table["w0 noise scale"], rtol=1e-12)
+        assert_allclose(mean.slope.sel(input=name), table[f"w0 ~ {name}"], rtol=1e-12)
+    assert_allclose(mean.noise_scale, table["w0 noise scale"], rtol=1e-12)
 
 
 def test_several_w_are_told_apart_and_their_correlation_is_there():
@@ -75,8 +75,7 @@ def test_densities_are_normal_ones_with_the_posterior_s_mean_and_scale(tree):
     expected = stats.norm(mean, some.noise_scale.broadcast_like(mean)).logpdf(
         tree.observed_data.w0.broadcast_like(mean).transpose(*mean.dims)
     )
-    order = ("chain", "draw", "output", "row")
-    expected = mean.copy(data=expected).transpose(*order).isel(output=0)
+    expected = mean.copy(data=expected).transpose("chain", "draw", "row")
     assert_allclose(tree.log_likelihood.w0, expected, rtol=1e-9)
 
 
@@ -119,7 +118,7 @@ def test_chains_of_nuts_are_chains(nuts):
     found = nuts.to_arviz(HISTORY, size=80)
     assert dict(found.posterior.sizes)["chain"] == 2
     coef = nuts.draws["coef"][:, 1, 0] * nuts.scaler.w_scale[0] / nuts.scaler.x_scale[0]
-    slope = found.posterior.slope.sel(input="s.lag0", output="w0")
+    slope = found.posterior.slope.sel(input="s.lag0")
     assert_allclose(slope, np.stack([coef[:50], coef[50:]]), rtol=1e-12)
     worst = max(float(v.max()) for v in az.rhat(found.posterior).values())
     assert 0.98 < worst < 1.3
@@ -153,13 +152,13 @@ def test_losses_are_kept():
 
 def test_a_gaussian_process_has_named_axes(process):
     found = process.to_arviz(HISTORY, size=100).posterior
-    assert found.length.dims == ("chain", "draw", "output", "input")
+    assert found.length.dims == ("chain", "draw", "input")
     assert list(found.input.values) == ["s.lag0", "s.lag1"]
     axes = ["chain", "draw", "column", "output", "process", "input"]
     for value in found.data_vars.values():  # ArviZ 1.3 mixes up labels where orders differ
         assert sorted(value.dims, key=axes.index) == list(value.dims)
     assert_allclose(
-        found.length.mean(("chain", "draw")).sel(input="s.lag1", output="w0"),
+        found.length.mean(("chain", "draw")).sel(input="s.lag1"),
         process.table["mean"]["length[0,1]"],
     )
 
