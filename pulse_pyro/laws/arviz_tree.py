@@ -6,13 +6,14 @@ The one place that knows of ArviZ: its InferenceData up to 0.x, xarray's DataTre
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int, whole
-from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
+from pulse_pyro._core.errors import BundleError, DataError, ModelError, PulseError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.conjugate import LinearKernel
@@ -204,9 +205,9 @@ def row_groups(
     index = draws.at
     w_dim, n = len(history.w_names), len(rows.row)
     each = w_dim if w_dim == 1 else w_dim + 1  # densities of a row
-    values = index.size * n * (w_dim + each)
+    values = index.size * n * (2 * w_dim + each)  # predictions of posterior and prior
     if values > MOST:
-        fits = max(MOST // (n * (w_dim + each)), 1)
+        fits = max(MOST // (n * (2 * w_dim + each)), 1)
         raise SettingError(
             f"to_arviz: {index.size} draws of {n} rows make {values:,} values (limit {MOST:,}); "
             f"ask for size={fits} or fewer, or pass fewer units: history.take(range(100))."
@@ -292,6 +293,55 @@ def row_attrs(fitted: PosteriorLaw, history: History, rows: ArchiveRows) -> dict
     }
 
 
+def prior_groups(
+    fitted: PosteriorLaw, history: History, row: Int, size: int, seed: int
+) -> tuple[dict[str, Dataset], str]:
+    """Return prior and prior_predictive at these rows in one chain, and what they are, or why not.
+
+    The law's units come from its archive, so a prior in the data's units has seen its scale.
+    """
+    import xarray as xr
+
+    why = _no_prior(fitted)
+    if why:
+        return {}, f"left out: {why}"
+    from pulse_pyro._pyro.predict import prior_sites
+
+    p, units = len(fitted.scaler.x_mean), len(getattr(fitted, "members", ()))
+    p = fitted.card.x_dim if fitted.card is not None else p
+    try:
+        model = fitted.law.model_for(p, len(fitted.schema.w_names))
+        draws = prior_sites(model, p, fitted.draws, size, seed, units)
+    except (PulseError, KeyError) as cause:  # an improper prior; a site the model does not draw
+        return {}, f"left out: no draws of it can be had ({cause})"
+    before = replace(fitted, draws=draws)
+    at = np.arange(size)[None]
+    out, said = {"prior": _posterior(before, at)}, "drawn from the law's own prior, in its units"
+    axes = {
+        "chain": [0],
+        "draw": at[0],
+        "row": row,
+        "unit": ("row", np.array(history.units)[history.unit_of[row]]),
+        "time": ("row", history.step[row]),
+    }
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            drawn = before(history, row).draws_of(at[0], stream(seed, "prior predictive"))
+    except (ValueError, RuntimeError) as cause:  # counts beyond what a number holds
+        return out, f"{said}; prior_predictive is left out: {cause}"
+    each = _columns(variables(history.w_names), drawn, (1, size, len(row)))
+    return out | {"prior_predictive": xr.Dataset(each, axes)}, said
+
+
+def _no_prior(fitted: PosteriorLaw) -> str:
+    """Say why a law has no prior to draw from, or nothing."""
+    if hasattr(fitted, "filtered"):
+        return "the process of S is fitted by maximum likelihood and has no prior"
+    if fitted.record.inference.startswith("Ensemble"):
+        return "networks of an ensemble are trained, not drawn from a posterior"
+    return ""
+
+
 COUNTED = {"tree_depth", "n_steps"}
 DEEPEST = 10  # doublings after which Pyro's NUTS gives up
 PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
@@ -361,6 +411,8 @@ def to_tree(
       there are several "joint", of all together, which is not their sum (only "joint" of a custom
       model whose one site holds several W); left out where rows have latents of their own, with
       the reason in the attribute ``log_likelihood``.
+    - prior, prior_predictive : with a history, as many draws as predict, in one chain, laid out
+      like the posterior; the attribute ``prior`` gives the reason where there are none.
     - observed_data : the columns of W (row). constant_data : x (row, input).
     - calibration : D_t and inside (context,) at the calibration's own held-out contexts, NaN
       where one is not complete; attributes level, mode.
@@ -406,6 +458,9 @@ def to_tree(
         draw = _spread(index, size)
         groups |= row_groups(fitted, history, rows, Draws(index[:, draw], draw), rng)
         attrs |= row_attrs(fitted, history, rows) | {"seed_of_predictions": int(seed)}
+        about, why = prior_groups(fitted, history, rows.row, index[:, draw].size, seed)
+        groups |= about
+        attrs["prior"] = why
     if calibration is not None:
         groups["calibration"] = _calibration(fitted, calibration)
     return joined_groups(groups, attrs)

@@ -16,7 +16,7 @@ from scipy import special, stats
 import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.base import Column
-from tests.helpers import linear_history
+from tests.helpers import assert_mean, linear_history
 
 LEVELS = (1.0, 2.0, 3.0)
 
@@ -169,3 +169,23 @@ def test_predictions_of_an_ordinal_w_are_drawn_against_the_data(figure):
 
 def test_a_slope_of_one_w_is_named_by_its_input():
     assert "slope[steps.lag1]" in az.summary(ordinal().to_arviz(), kind="stats").index
+
+
+def test_the_prior_is_the_model_s_and_predicts():
+    tree = custom().to_arviz(BOTH, size=400)
+    for name in ("a", "b", "gap"):  # standard normal each
+        assert_mean(tree.prior[name].values.ravel(), 0.0)
+        assert_mean(tree.prior[name].values.ravel() ** 2, 1.0)
+    x = custom().scaler.x_in(tree.constant_data.x.values)[:, 0]
+    line = tree.prior.a.values[0, :, None] + tree.prior.b.values[0, :, None] * x
+    left = tree.prior_predictive.bad.values[0] - special.expit(line)
+    assert_mean(left.mean(1), 0.0)
+    slope = ordinal().to_arviz(MOOD, size=20).prior.slope
+    assert slope.dims == ("chain", "draw", "input")
+
+
+def test_a_law_without_a_prior_says_why():
+    history = linear_history(units=8, time=12, lags=2)[0]
+    tree = pp.state_space(2, ma=0).fit(history, seed=0, draws=50).to_arviz(history)
+    assert "prior" not in tree.groups()
+    assert "maximum likelihood" in tree.attrs["prior"]

@@ -246,9 +246,9 @@ def test_other_columns_are_refused(linear):
 
 def test_too_much_is_refused_before_it_is_computed(linear, monkeypatch):
     monkeypatch.setattr("pulse_pyro.laws.arviz_tree.MOST", 10_000)
-    with pytest.raises(SettingError, match=r"ask for size=29 or fewer"):
+    with pytest.raises(SettingError, match=r"ask for size=19 or fewer"):
         linear.to_arviz(HISTORY)
-    linear.to_arviz(HISTORY, size=29)
+    linear.to_arviz(HISTORY, size=19)
     with pytest.raises(SettingError, match="to_arviz: size must be a whole number >= 1"):
         linear.to_arviz(HISTORY, size=0)
 
