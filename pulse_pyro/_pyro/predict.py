@@ -1,7 +1,7 @@
 """Run a model at stored posterior draws, or at draws from its prior; all at once where allowed."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -247,6 +247,26 @@ def simulate_prior(
         if "seen" in nodes:
             w[nodes["seen"]["value"].numpy() == 0] = np.nan
     return Simulated(truth, w)
+
+
+def prior_sites(
+    model: Callable[..., Any], p: int, names: Iterable[str], count: int, seed: int, units: int = 0
+) -> dict[str, Float]:
+    """Draw sites from the prior, (count, *site shape) each, at inputs 0 of p columns.
+
+    units : of a model with plate "units", how many it has; else 0.
+    """
+    x = torch.zeros((max(units, 2), p), dtype=torch.float64)
+    extras = {"unit": torch.arange(units)} if units else {}
+    with sandbox(seed, "prior sites"), torch.no_grad():
+        runs = [
+            poutine.trace(model).get_trace(x[:units] if units else x, **extras).nodes
+            for _ in range(count)
+        ]
+        return {
+            name: np.stack([nodes[name]["value"].numpy().astype(np.float64) for nodes in runs])
+            for name in names
+        }
 
 
 def prior_w(

@@ -6,13 +6,14 @@ The one place that knows of ArviZ: its InferenceData up to 0.x, xarray's DataTre
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float, Float3, Int, whole
-from pulse_pyro._core.errors import BundleError, DataError, ModelError, SettingError
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int, whole
+from pulse_pyro._core.errors import BundleError, DataError, ModelError, PulseError, SettingError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.conjugate import LinearKernel
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # The posterior of a fitted law with the axes of its parameters named.
 
 
+JOINT = "joint"  # the log density of all columns of W together
 TAKEN = ("chain", "draw", "row", "unit", "time")  # axes and labels of every result
 
 
@@ -44,13 +46,14 @@ class Named(NamedTuple):
 def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
     """Return the posterior by parameter; axes "input" of the summary, "output" of W.
 
+    A built-in law of one W column has no axis "output".
     For a linear law the regression in the data's units, as in its table; otherwise the sites in
     the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent;
     "member" is the axis of a site of units).
     """
     kernel = fitted.kernel
     if isinstance(kernel, LinearKernel):
-        return _linear(fitted, kernel)
+        return _of_one(fitted, _linear(fitted, kernel))
     given: dict[str, Any] = dict(getattr(fitted.law.family, "dims", {})) | dict(fitted.law.dims)
     for site in () if fitted.card is None else fitted.card.unit_sites:
         rest = (f"{site.name}_dim_{i + 1}" for i in range(len(site.event_shape)))
@@ -60,6 +63,18 @@ def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
         for name, value in fitted.draws.items()
     }
     _refuse_clashes(out, fitted.law.label)
+    return out if fitted.law.family is None else _of_one(fitted, out)
+
+
+def _of_one(fitted: PosteriorLaw, named: dict[str, Named]) -> dict[str, Named]:
+    """Drop "output" of a built-in law of one W, so that a slope reads slope[steps.lag1]."""
+    if len(fitted.schema.w_names) > 1:
+        return named
+    out = {}
+    for name, (dims, draws) in named.items():
+        single = [i for i, axis in enumerate(dims) if axis == "output" and draws.shape[i + 1] == 1]
+        kept = tuple(axis for i, axis in enumerate(dims) if i not in single)
+        out[name] = Named(kept, draws.squeeze(tuple(i + 1 for i in single)))
     return out
 
 
@@ -189,9 +204,10 @@ def row_groups(
 
     index = draws.at
     w_dim, n = len(history.w_names), len(rows.row)
-    values = index.size * n * (1 + w_dim)
+    each = w_dim if w_dim == 1 else w_dim + 1  # densities of a row
+    values = index.size * n * (2 * w_dim + each)  # predictions of posterior and prior
     if values > MOST:
-        fits = max(MOST // (n * (1 + w_dim)), 1)
+        fits = max(MOST // (n * (2 * w_dim + each)), 1)
         raise SettingError(
             f"to_arviz: {index.size} draws of {n} rows make {values:,} values (limit {MOST:,}); "
             f"ask for size={fits} or fewer, or pass fewer units: history.take(range(100))."
@@ -201,18 +217,15 @@ def row_groups(
         "unit": ("row", np.array(history.units)[history.unit_of[rows.row]]),
         "time": ("row", history.step[rows.row]),
     }
-    output = {"output": list(history.w_names)}
+    names = variables(history.w_names)
     inputs = list(input_names(fitted))  # behind them a law with sites of units has its number
     by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
-    shape = (*index.shape, n)
+    shape, w = (*index.shape, n), history.w[rows.row]
     drawn = rows.conditional.draws_of(index.ravel(), rng)
     out = {
-        "posterior_predictive": xr.Dataset(
-            {"w": (("chain", "draw", "row", "output"), drawn.reshape(*shape, w_dim))},
-            by_draw | output,
-        ),
+        "posterior_predictive": xr.Dataset(_columns(names, drawn, shape), by_draw),
         "observed_data": xr.Dataset(
-            {"w": (("row", "output"), history.w[rows.row])}, by_row | output
+            {name: ("row", w[:, j]) for j, name in enumerate(names)}, by_row
         ),
         "constant_data": xr.Dataset(
             {"x": (("row", "input"), rows.conditional.x[:, : len(inputs)])},
@@ -220,10 +233,40 @@ def row_groups(
         ),
     }
     if not _latent(fitted):
-        score = rows.conditional.log_densities(history.w[rows.row], index.ravel())
-        each = {"w": (("chain", "draw", "row"), score.reshape(shape))}
-        out["log_likelihood"] = xr.Dataset(each, by_draw)
+        scores = _scores(names, rows.conditional, w, index)
+        out["log_likelihood"] = xr.Dataset(scores, by_draw)
     return out
+
+
+def variables(w_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the variables of W: like its columns, "/" as "_", which files read as a path."""
+    names = tuple(name.replace("/", "_") for name in w_names)
+    odd = [name for name in names if name in (*TAKEN, JOINT) or names.count(name) > 1]
+    if odd:
+        raise DataError(
+            f"to_arviz: a column of W gives a variable its name, but {odd[0]!r} is taken (by an "
+            f"axis, a label or {JOINT!r}, or by another column); rename the column."
+        )
+    return names
+
+
+def _columns(names: tuple[str, ...], values: Float3, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return values (draws, n, w_dim) as one variable (chain, draw, row) a column."""
+    axes = ("chain", "draw", "row")
+    return {name: (axes, values[..., j].reshape(shape)) for j, name in enumerate(names)}
+
+
+def _scores(
+    names: tuple[str, ...], conditional: PosteriorConditional, w: Float2, index: Int
+) -> dict[str, Any]:
+    """Return log densities column by column where the law has them, and of several W jointly."""
+    shape = (*index.shape, len(w))
+    if len(names) == 1:
+        return _columns(names, conditional.log_densities(w, index.ravel())[..., None], shape)
+    each = conditional.column_log_densities(w, index.ravel())
+    out = {} if each is None else _columns(names, each, shape)
+    both = conditional.log_densities(w, index.ravel()).reshape(shape)
+    return out | {JOINT: (("chain", "draw", "row"), both)}
 
 
 def _latent(fitted: PosteriorLaw) -> list[str]:
@@ -248,6 +291,55 @@ def row_attrs(fitted: PosteriorLaw, history: History, rows: ArchiveRows) -> dict
         "rows_fitted_on": int(in_fit[history.cluster[rows.row]].sum()),
         "log_likelihood": scored,
     }
+
+
+def prior_groups(
+    fitted: PosteriorLaw, history: History, row: Int, size: int, seed: int
+) -> tuple[dict[str, Dataset], str]:
+    """Return prior and prior_predictive at these rows in one chain, and what they are, or why not.
+
+    The law's units come from its archive, so a prior in the data's units has seen its scale.
+    """
+    import xarray as xr
+
+    why = _no_prior(fitted)
+    if why:
+        return {}, f"left out: {why}"
+    from pulse_pyro._pyro.predict import prior_sites
+
+    p, units = len(fitted.scaler.x_mean), len(getattr(fitted, "members", ()))
+    p = fitted.card.x_dim if fitted.card is not None else p
+    try:
+        model = fitted.law.model_for(p, len(fitted.schema.w_names))
+        draws = prior_sites(model, p, fitted.draws, size, seed, units)
+    except (PulseError, KeyError) as cause:  # an improper prior; a site the model does not draw
+        return {}, f"left out: no draws of it can be had ({cause})"
+    before = replace(fitted, draws=draws)
+    at = np.arange(size)[None]
+    out, said = {"prior": _posterior(before, at)}, "drawn from the law's own prior, in its units"
+    axes = {
+        "chain": [0],
+        "draw": at[0],
+        "row": row,
+        "unit": ("row", np.array(history.units)[history.unit_of[row]]),
+        "time": ("row", history.step[row]),
+    }
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            drawn = before(history, row).draws_of(at[0], stream(seed, "prior predictive"))
+    except (ValueError, RuntimeError) as cause:  # counts beyond what a number holds
+        return out, f"{said}; prior_predictive is left out: {cause}"
+    each = _columns(variables(history.w_names), drawn, (1, size, len(row)))
+    return out | {"prior_predictive": xr.Dataset(each, axes)}, said
+
+
+def _no_prior(fitted: PosteriorLaw) -> str:
+    """Say why a law has no prior to draw from, or nothing."""
+    if hasattr(fitted, "filtered"):
+        return "the process of S is fitted by maximum likelihood and has no prior"
+    if fitted.record.inference.startswith("Ensemble"):
+        return "networks of an ensemble are trained, not drawn from a posterior"
+    return ""
 
 
 COUNTED = {"tree_depth", "n_steps"}
@@ -308,20 +400,28 @@ def to_tree(
     Groups, with (chain, draw) first where there are draws:
 
     - posterior : for a linear law intercept, slope (input, output) and noise_scale in the data's
-      units, otherwise every site in the law's own units, axes named by ``Law.dims``.
+      units (no axis output in a built-in law of one W), otherwise every site in the law's own
+      units, axes named by ``Law.dims``.
     - sample_stats : after Nuts diverging, lp (log posterior density, up to a constant), energy,
       tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth.
     - fit : quality figures, and loss (step) if there is one.
-    - posterior_predictive : w (row, output), draw d made from posterior draw d.
-    - log_likelihood : w (row), log p(w | S_1:t, draw), all outputs jointly; left out where rows
-      have latents of their own, with the reason in the attribute ``log_likelihood``.
-    - observed_data : w (row, output). constant_data : x (row, input).
+    - posterior_predictive : one variable (row) a column of W, named like it; draw d made from
+      posterior draw d.
+    - log_likelihood : log p(w_j | S_1:t, draw) by column, the other columns summed out, and where
+      there are several "joint", of all together, which is not their sum (only "joint" of a custom
+      model whose one site holds several W); left out where rows have latents of their own, with
+      the reason in the attribute ``log_likelihood``.
+    - prior, prior_predictive : with a history, as many draws as predict, in one chain, laid out
+      like the posterior; the attribute ``prior`` gives the reason where there are none.
+    - observed_data : the columns of W (row). constant_data : x (row, input).
     - calibration : D_t and inside (context,) at the calibration's own held-out contexts, NaN
       where one is not complete; attributes level, mode.
 
     ``row`` numbers the rows of ``history.to_frame()``, so rows of two laws can be matched; each
     has its ``unit`` and ``time`` as labels. Rows that lack W, or an input the law cannot do
     without, are left out and counted in ``rows_left_out``.
+
+    With several columns say which: ``az.loo(tree, var_name="joint")``.
 
     Not covered: ``az.loo`` leaves out single rows, as if those of a unit were independent, and it
     means something only for rows the law was fitted on (the attribute ``rows_fitted_on`` tells);
@@ -358,6 +458,9 @@ def to_tree(
         draw = _spread(index, size)
         groups |= row_groups(fitted, history, rows, Draws(index[:, draw], draw), rng)
         attrs |= row_attrs(fitted, history, rows) | {"seed_of_predictions": int(seed)}
+        about, why = prior_groups(fitted, history, rows.row, index[:, draw].size, seed)
+        groups |= about
+        attrs["prior"] = why
     if calibration is not None:
         groups["calibration"] = _calibration(fitted, calibration)
     return joined_groups(groups, attrs)

@@ -330,24 +330,28 @@ class FilteredConditional(PosteriorConditional):
     def cdf(self, w: Float2) -> Float2:
         """Return P(W_j <= w_j | S_1:t), (n, w_dim), closed form given the draws."""
         w = self._beside(w)
-        mean, sd = self._columns(CDF_DRAWS)
+        mean, sd = self._columns(self.law.some(CDF_DRAWS))
         out: Float2 = special.ndtr((w - mean) / sd).mean(0)
         return out
 
-    def _columns(self, draws: int) -> tuple[Float3, Float3]:
-        """Return E[W_j] and its sd given posterior draws, (draws, n, w_dim) each."""
-        scaler, index = self.law.scaler, self.law.some(draws)
-        kernel = LinearKernel(self.law.draws)
+    def _columns(self, index: Int) -> tuple[Float3, Float3]:
+        """Return E[W_j] and its sd given posterior draws, (len(index), n, w_dim) each."""
+        scaler, kernel = self.law.scaler, LinearKernel(self.law.draws)
         mean = scaler.w_out(kernel.mean_draws(scaler.x_in(self.x), index))
         noise = (kernel.factor[index] ** 2).sum(-1) * scaler.w_scale**2
         return mean, np.sqrt(noise[:, None] + np.diagonal(self.open_variance, axis1=1, axis2=2))
 
     def log_density(self, w: Float2, *, draws: int = 200) -> Float2:
         """Return log p^(W_j = w_j | all seen so far), (n, w_dim); NaN where w is NaN."""
-        w = self._beside(w)
-        mean, sd = self._columns(draws)
-        each = -0.5 * (((w - mean) / sd) ** 2 + LOG_2PI) - np.log(sd)
+        each = self.column_log_densities(w, self.law.some(draws))
         out: Float2 = special.logsumexp(each, axis=0) - np.log(len(each))
+        return out
+
+    def column_log_densities(self, w: Float2, index: Int) -> Float3:
+        """Return log p(W_j = w_j | all seen so far, draw), (len(index), n, w_dim)."""
+        w = self._beside(w)
+        mean, sd = self._columns(index)
+        out: Float3 = -0.5 * (((w - mean) / sd) ** 2 + LOG_2PI) - np.log(sd)
         return out
 
     def joint_log_density(self, w: Float2, *, draws: int = 200) -> Float1:

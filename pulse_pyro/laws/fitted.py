@@ -421,6 +421,22 @@ class PosteriorConditional:
             out[:, at] = each
         return out
 
+    def column_log_densities(self, w: Float2, index: Int) -> Float3 | None:
+        """Return log p(W_j = w_j | S_1:t, draw), (len(index), n, w_dim), of chosen draws.
+
+        None of a custom model whose single site holds several W: see :meth:`log_densities`.
+        """
+        w, scaler = self._beside(w), self.law.scaler
+        out = np.empty((len(index), *w.shape))
+        for start in range(0, len(w), block := _block(index, self.x, w)):
+            at = slice(start, start + block)
+            x, own = scaler.x_in(self.x[at]), scaler.w_in(w[at])
+            each = self.law.kernel.column_log_density(x, own, index)
+            if each is None:
+                return None
+            out[:, at] = each - np.log(scaler.w_scale)
+        return out
+
     def _beside(self, w: ArrayLike) -> Float2:
         return w_beside(w, (len(self.x), len(self.law.schema.w_names)), self.law.law.label)
 

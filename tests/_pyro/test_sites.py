@@ -213,7 +213,7 @@ def test_a_fit_finds_the_truth_and_answers_everything(tmp_path):
     assert back.id == law.id
     assert_array_equal(back(history(table())).mean(), asked.mean())
     tree = law.to_arviz(history(table(80)), size=20)
-    assert tree["log_likelihood"]["w"].shape == (1, 20, 80)
+    assert tree["log_likelihood"]["mood"].shape == (1, 20, 80)
 
 
 def test_another_model_is_not_taken_for_the_saved_one(tmp_path):

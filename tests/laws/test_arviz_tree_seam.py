@@ -73,7 +73,7 @@ def test_a_density_that_cannot_be_had_is_left_out_with_the_reason():
     found = fitted({}, latent).to_arviz(HISTORY)
     assert "log_likelihood" not in found.groups()
     assert "latents of their own (own)" in found.attrs["log_likelihood"]
-    assert np.isfinite(found.posterior_predictive.w).all()
+    assert np.isfinite(found.posterior_predictive.w0).all()
 
 
 def test_held_out_rows_are_counted_as_such():
@@ -101,7 +101,7 @@ def test_an_ensemble_refuses_what_it_cannot_answer():
     assert refusing.attrs["rows_left_out"] == 8 * 3
     assert learned.attrs["rows_left_out"] == 0
     for found in (refusing, learned):
-        assert np.isfinite(found.log_likelihood.w).all()
+        assert np.isfinite(found.log_likelihood.w0).all()
 
 
 def test_chains_survive_being_saved(tmp_path):

@@ -232,7 +232,8 @@ def test_arviz_names_columns_and_inputs(parts):
     tree = law.to_arviz(fit.take(range(3)), size=20)
     names = az.summary(tree, kind="stats").index
     assert any(name.startswith("mood_slope[s.lag0") for name in names)
-    assert tree["posterior_predictive"]["w"].shape[-1] == 4
+    assert list(tree["posterior_predictive"].data_vars) == list(law.schema.w_names)
+    assert list(tree["log_likelihood"].data_vars) == [*law.schema.w_names, "joint"]
 
 
 def test_a_wrong_law_is_caught(parts):
