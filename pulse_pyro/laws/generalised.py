@@ -245,6 +245,23 @@ def generalised_lags(summary: int | Summary, kind: ResponseKind | None = None) -
     return Law(None, seen, "generalised_lags", family=GeneralisedFamily(kind))
 
 
+def in_codes(
+    kind: ResponseKind | None, data: FitData, history: History, where: str
+) -> tuple[FitData, Response]:
+    """Return the rows with the one W column in codes, in its own units, and its response."""
+    columns = history.schema.w_columns
+    if len(columns) != 1:
+        raise DataError(
+            f"{where}: it is a law of one W column, but the archive has "
+            f"{[column.name for column in columns]}; use laws.mixed_lags."
+        )
+    rows, w_dim = data.rows, data.w_dim
+    response = response_of(kind, columns[0], rows.w, rows, history, where)
+    units = replace(data.scaler, w_mean=np.zeros(w_dim), w_scale=np.ones(w_dim))
+    coded = replace(rows, w=response.encode(rows.w))
+    return replace(data, rows=coded, scaler=units), response
+
+
 def response_spec(response: Response) -> dict[str, Any]:
     """Plain values that rebuild a response."""
     made: dict[type, str] = {
@@ -312,17 +329,8 @@ class GeneralisedFamily:
 
     def settle(self, data: FitData, history: History) -> tuple[FitData, GeneralisedFamily]:
         """Leave W in its own units, as codes, and settle its kind and levels."""
-        columns = history.schema.w_columns
-        if len(columns) != 1:
-            raise DataError(
-                f"generalised_lags: it is a law of one W column, but the archive has "
-                f"{[column.name for column in columns]}; use laws.mixed_lags."
-            )
-        rows, w_dim = data.rows, data.w_dim
-        response = response_of(self.kind, columns[0], rows.w, rows, history, "generalised_lags")
-        units = replace(data.scaler, w_mean=np.zeros(w_dim), w_scale=np.ones(w_dim))
-        coded = replace(rows, w=response.encode(rows.w))
-        return replace(data, rows=coded, scaler=units), replace(self, response=response)
+        coded, response = in_codes(self.kind, data, history, "generalised_lags")
+        return coded, replace(self, response=response)
 
     def resolve(self, data: FitData) -> GeneralisedFamily:
         """Nothing more depends on the data: see :meth:`settle`."""

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import ModelError
-from pulse_pyro.laws.gp import DISTINCT
+from pulse_pyro.laws.gp_weights import DISTINCT
 from tests.helpers import linear_history
 
 HISTORY = linear_history(units=8, time=12, lags=2)[0]

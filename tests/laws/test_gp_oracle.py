@@ -16,9 +16,9 @@ from pulse_pyro import Laplace, Nuts
 from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.data.history import History
-from pulse_pyro.laws.gp import (
+from pulse_pyro.laws.gp import gaussian_process
+from pulse_pyro.laws.gp_weights import (
     draw_weights,
-    gaussian_process,
     gp_model,
     marginal_energy,
     marginal_model,

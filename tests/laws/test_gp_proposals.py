@@ -5,7 +5,7 @@ import pytest
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import ConvergenceError
-from pulse_pyro.laws.gp import _propose, draw_corrected, draw_weights, solve
+from pulse_pyro.laws.gp_weights import _propose, draw_corrected, draw_weights, solve
 from pulse_pyro.laws.hilbert import Hilbert
 from tests.helpers import mean_at
 
