@@ -63,7 +63,8 @@ class Calibration:
     level, mode, seed, law_id : nominal probability of each claim (not of all of them together);
         split, all or crossfit; provenance.
     contexts : held-out units whose rows the summaries below are taken over.
-    error : (rows, action, d) E there; NaN where an input is not seen, or without a band.
+    error : (rows, action, d) E there; NaN where an input is not seen, or without a band. Where
+        :attr:`usable` is False it bounds nothing, and nothing here states it.
     inside : (rows,) which of them lie in the domain.
     noise_sd : per part, (q,) sd of what the band's centre leaves of each target.
     spread : (q,) sd of each target over the held-out rows, in which sizes of rungs are told.
@@ -144,7 +145,8 @@ class Calibration:
         or (batch, time, action, s_dim) with a context per action; or a History. Exactly 0 where Phi
         does not involve w; NaN where an input of the band is not seen: no band can speak there.
         rung : "uniform" or "forecast", which must hold; by default the one that :attr:`feeds`
-        policies. Of a rung that fails the numbers bound nothing.
+        policies. Where :attr:`usable` is False the numbers bound nothing: policies that play with
+        them call themselves heuristics.
         """
         if rung is not None:
             self._need(rung)
@@ -239,12 +241,9 @@ class Calibration:
         if rung is not None:
             error = self._alike(self.rung(rung), history.s)
         else:
-            self._need_band("budget")
-            if not self.usable:
-                raise SettingError(
-                    f"budget: the errors of this band bound nothing: {self.rung(UNIFORM).claim} "
-                    "Ask for a rung that stands: budget(..., rung='average')."
-                )
+            self.require_usable(
+                "budget", " Ask for a rung that stands: budget(..., rung='average')."
+            )
             error = self.error if s is None else self.error_at(history)
         worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
         known = np.isfinite(worst)
@@ -292,7 +291,11 @@ class Calibration:
 
     @property
     def bound(self) -> Float1:
-        """D_t = max over actions and features of E^2 at the complete held-out contexts, (n,)."""
+        """D_t = max over actions and features of E^2 at the complete held-out contexts, (n,).
+
+        Only where the claim it rests on holds, :attr:`usable`.
+        """
+        self.require_usable("bound")
         worst = np.max(self.error**2, axis=(1, 2))
         out: Float1 = worst[np.isfinite(worst)]
         return out
@@ -324,9 +327,13 @@ class Calibration:
 
     @property
     def table(self) -> DataFrame:
-        """One line per target: band, critical value, mean pieces of the bound, its supremum."""
+        """One line per target: band, critical value, mean pieces of the bound, its supremum.
+
+        Only where the claim it rests on holds, :attr:`usable`; :attr:`ladder` is for all.
+        """
         import pandas as pd
 
+        self.require_usable("table")
         rows = []
         for part in self.parts:
             budget = part.budget(self.contexts)
@@ -401,6 +408,15 @@ class Calibration:
     def _need_band(self, where: str) -> None:
         if not self.parts:
             raise SettingError(f"{where}: {NO_ERRORS.format(claim=self.claim)} {self.why}")
+
+    def require_usable(self, where: str, hint: str = "") -> None:
+        """Refuse numbers of a band whose claim failed."""
+        self._need_band(where)
+        if not self.usable:
+            raise SettingError(
+                f"{where}: the errors of this band bound nothing: {self.rung(UNIFORM).claim} What "
+                f"can be said instead: {self.claim}{hint}"
+            )
 
     def __repr__(self) -> str:
         lines = [f"Calibration: {self.claim}"]

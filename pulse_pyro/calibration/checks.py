@@ -18,6 +18,7 @@ from pulse_pyro.base import FAIL, Check, verdict
 from pulse_pyro.calibration.rung import ErrorRows
 from pulse_pyro.data.history import History
 
+DEPENDENCE = "dependence within units"
 FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
 SHARED_LIMITS = (0.01, 0.001)
 # test -> the name of its check, and what it asks
@@ -156,7 +157,7 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
                 "the band may cover less than it says."
             )
         short = bad and units < wanted
-        return Check("dependence within units", "warn" if short else "pass", p, LEVEL, text)
+        return Check(DEPENDENCE, "warn" if short else "pass", p, LEVEL, text)
     text = "p-value of: residuals of one unit do not depend on each other."
     if bad:
         text += f" They do, and rows were taken as independent ({units} units): the band is too "
@@ -165,7 +166,7 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
             f"narrow. Variances by unit for {len(fit.band.x_names)} inputs need about {needed} "
             "held-out units: hold out more, or use fewer inputs."
         )
-    return Check("dependence within units", verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
+    return Check(DEPENDENCE, verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 
 def shared_dates(rows: ErrorRows, residual: Float2, seed: int) -> Check | None:

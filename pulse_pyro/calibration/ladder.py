@@ -13,7 +13,7 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._core.registry import named
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
-from pulse_pyro.base import FittedLaw
+from pulse_pyro.base import Check, Checks, FittedLaw
 from pulse_pyro.calibration import RUNGS
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.checks import shared_dates
@@ -23,6 +23,7 @@ from pulse_pyro.calibration.targets import MissingTargets, Targets, find_targets
 from pulse_pyro.calibration.uniform import (
     CURVES,
     MOST_GIVEN,
+    ONCE,
     SIZE,
     BandChoice,
     Subject,
@@ -37,9 +38,17 @@ from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.fitted import KnowsCells, PosteriorLaw
 from pulse_pyro.laws.step import FittedStepLaw
 
-# checks that speak of the noise: with one of them failed no band holds, whatever its form
+# checks with one of which failed no band given z feeds a policy, although no form is assumed: the
+# noise is not what it is taken to be, or rounds are not exchangeable
 NOISE = {"rare values", "dependence within units", "shared dates", "earlier forecasts"}
+NOISE |= {"time", "unit length"}
 CONTEXTS = 20_000  # held-out rows the summaries are taken over
+GROUPS = "groups"
+NO_DATES = (
+    "equal times of different clusters are not the same date (they do move together, and a time "
+    "that all share makes them dependent)"
+)
+COARSER = 'Declare larger clusters, a place or a period of time: cluster="city", cluster=("week",).'
 FITTED_ON = (
     "Not asked: the law was fitted on these very rows; calibrate with held-out units, or cross-fit."
 )
@@ -168,15 +177,18 @@ def _climb(
     steps.update()
     ask = Ask(level, seed, groups, history.schema, len(history.s))
     rungs = [made.rung]
-    barred = _barred(rows, seed)
+    barred = _barred(rows, seed) if mode == "split" else None
     for name in RUNGS:
         if mode != "split":
-            rungs.append(no_rung(name, "not asked", FITTED_ON))
-        elif barred:
-            rungs.append(no_rung(name, "fails", *barred))
+            rung = no_rung(name, "not asked", FITTED_ON)
+        elif barred and not (name == GROUPS and groups is None):
+            rung = no_rung(name, "fails", *barred)
         else:
-            rungs.append(named(RUNGS, name)(rows, ask))
+            rung = named(RUNGS, name)(rows, ask)
+        rungs.append(rung)
         steps.update()
+    if mode == "split" and not barred:
+        rungs = _if_no_calendar(rungs, rows, seed)
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
     if made.part is None:
@@ -240,10 +252,12 @@ def band_inputs(
     if inputs is None:
         return BandInputs.whole(rows.x_names)
     names = [inputs] if isinstance(inputs, str) else list(inputs) if _listable(inputs) else []
-    if names != [FORECAST]:
-        return BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
     seen = phi_sees(features, rows.s, subject.history.w[rows.history_row])
-    return BandInputs.seen_by_phi(seen, rows.s_names, rows.names)
+    whole = BandInputs.seen_by_phi(seen, rows.s_names, rows.names)
+    if names == [FORECAST]:
+        return whole
+    chosen = BandInputs.named(names, rows.x_names, rows.s_names, rows.names)
+    return whole if set(chosen.names) == set(whole.names) else chosen
 
 
 def _listable(inputs: object) -> bool:
@@ -262,9 +276,42 @@ def _given_z(rung: Rung, made: UniformResult) -> Rung:
     free = part.band.kind in (*CURVES, "tensor")  # no form is assumed, so nothing can be misfit
     if not (part.own_error and part.inputs.given_z and free) or set(made.failed) & NOISE:
         return rung
-    rests = "every arm is chosen from what Phi sees, past rewards and coins alone, and rounds are "
-    rests += "exchangeable given that"
-    return replace(rung, benchmark=ON_FORECAST, rests_on=rests)
+    rests = [
+        *([rung.rests_on] if rung.rests_on else []),
+        "every arm is chosen from what Phi sees, past rewards and coins alone",
+        "rounds are exchangeable given that" + ("" if made.tested else " (which was not tested)"),
+        *([ONCE] if made.dependent else []),
+    ]
+    return replace(rung, benchmark=ON_FORECAST, rests_on=", and ".join(rests))
+
+
+def _if_no_calendar(rungs: list[Rung], rows: ErrorRows, seed: int) -> list[Rung]:
+    """Make what goes by cluster conditional where equal times move together, be they dates or not.
+
+    Steps that are plain numbers need be no calendar: then day 3 of one unit is not that of another,
+    and a common time course of the law's error is what moves them, which no variance need allow.
+    """
+    together = _shared(rows, seed)
+    if together is None or together.verdict != "fail":
+        return rungs
+    out = rungs[:1]
+    for rung in rungs[1:]:
+        if not rung.holds:
+            out.append(rung)
+            continue
+        claim = f"If {NO_DATES}: {rung.claim[0].lower()}{rung.claim[1:]}"
+        told = Checks([*rung.checks, together]) if rung is rungs[1] else rung.checks
+        out.append(
+            replace(
+                rung,
+                verdict="conditional",
+                claim=claim,
+                rests_on=NO_DATES,
+                remedy=COARSER,
+                checks=told,
+            )
+        )
+    return out
 
 
 def _barred(rows: ErrorRows, seed: int) -> tuple[str, str] | None:
@@ -276,16 +323,19 @@ def _barred(rows: ErrorRows, seed: int) -> tuple[str, str] | None:
             "law may be.",
             f"Hold out more units, or leave {still[0]} out of Phi.",
         )
-    together = shared_dates(rows, rows.error - rows.error.mean(0), seed)
-    # plain numbers as times need be no calendar
-    if together is not None and together.verdict == "fail" and rows.per_day > 0:
+    together = _shared(rows, seed) if rows.per_day > 0 else None
+    if together is not None and together.verdict == "fail":
         return (
             "Clusters that share dates move together, so they are not independent, and no limits "
             "by cluster hold.",
-            'Declare larger clusters, a place or a period of time: cluster="city", '
-            'cluster=("week",).',
+            COARSER,
         )
     return None
+
+
+def _shared(rows: ErrorRows, seed: int) -> Check | None:
+    """Ask whether clusters move together at equal times; None where there are no common times."""
+    return shared_dates(rows, rows.error - rows.error.mean(0), seed)
 
 
 def _check(law: FittedLaw, held_out: History, features: Features) -> None:

@@ -29,23 +29,20 @@ class BandInputs:
     """Which numbers a band looks at: inputs of the law, columns of S_t, the law's own forecasts.
 
     x : columns of the law's inputs. s : columns of S_t. forecast : targets. names : of all of them,
-    in this order.
+    in this order. given_z : whether these are the numbers that Phi itself sees, all of them and no
+    others: columns of S_t, and the forecast of every target.
     """
 
     x: Int
     s: Int
     forecast: Int
     names: tuple[str, ...]
+    given_z: bool = False
 
     def __call__(self, x: Float2, s: Float2, forecast: Float2) -> Float2:
         """Pick them from rows x (n, p), s (n, s_dim), forecast (n, q)."""
         picked = [x[:, self.x], s[:, self.s], forecast[:, self.forecast]]
         return np.concatenate(picked, axis=1)
-
-    @property
-    def given_z(self) -> bool:
-        """Whether these are numbers that Phi itself sees: columns of S_t and forecasts."""
-        return len(self.x) == 0
 
     @staticmethod
     def whole(x_names: Sequence[str]) -> BandInputs:
@@ -57,7 +54,7 @@ class BandInputs:
     def seen_by_phi(s: Int, s_names: Sequence[str], targets: Sequence[str]) -> BandInputs:
         """Columns s of S_t, and the forecast of every target: z, all that Phi sees."""
         names = (*(s_names[i] for i in s), *(f"{FORECAST} of {name}" for name in targets))
-        return BandInputs(np.zeros(0, np.int64), s, np.arange(len(targets)), names)
+        return BandInputs(np.zeros(0, np.int64), s, np.arange(len(targets)), names, given_z=True)
 
     @staticmethod
     def named(
@@ -114,7 +111,8 @@ class Part:
     band : of E[target - mu_p^ | z] where ``own_error``, else of E[target | z]. inputs : z.
     failures : allowed probability for Monte Carlo error, 0 if exact. size, seed : Monte Carlo draws
     where the law's mean is not closed form. support : where the archive has contexts near by; None
-    where the band's own domain says it.
+    where the band's own domain says it. longest : steps of the longest held-out unit: nobody has
+    looked at what comes after them.
     """
 
     law: FittedLaw
@@ -126,6 +124,7 @@ class Part:
     size: int
     seed: int
     support: Support | None = None
+    longest: float = np.inf
 
     def budget(self, source: Source) -> Budget:
         """Evaluate band and law at the rows of an archive, or of s (batch, time, s_dim).
@@ -151,19 +150,21 @@ class Part:
     def near(self, source: Source) -> Bool:
         """Tell which rows (n,) have archived contexts near by; a search, so only where asked.
 
-        Rows of an archive, or of s (batch, time, s_dim); with a context per action, (batch, time,
-        action, s_dim), a round is near if every action's context is.
+        Rows of an archive, or of s (batch, time, s_dim) from the step 0 of each series on; with a
+        context per action, (batch, time, action, s_dim), a round is near if every action's is.
         """
         if not isinstance(source, History) and np.ndim(source) == 4:
             s = np.asarray(source)
             each = [self.near(s[:, :, a]) for a in range(s.shape[2])]
             return np.asarray(np.all(each, axis=0))
         x, s = context_rows(source, self.law.summary, self.law.schema, "Calibration")
+        step = source.step if isinstance(source, History) else _steps(np.shape(source))
+        soon: Bool = step < self.longest
         if self.support is None:
-            return np.ones(len(x), np.bool_)
+            return soon
         rng = stream(self.seed, "calibration")
         predicted, _ = self.targets.predicted(self.law(source), self.size, rng)
-        return self.support.inside(self.inputs(x, s, predicted))
+        return soon & self.support.inside(self.inputs(x, s, predicted))
 
     def errors(self, source: Source) -> tuple[Float3, Bool]:
         """Return E (n, action, d) and inside (n,) at the rows of an archive or of series.
@@ -206,3 +207,8 @@ class Part:
         gap = values.centre if self.own_error else values.centre - mean
         out: Float1 = (values.half + np.abs(gap))[0]
         return out
+
+
+def _steps(shape: tuple[int, ...]) -> Int:
+    """Return which step each row of series (batch, time, s_dim) is, (batch * time,)."""
+    return np.tile(np.arange(shape[1]), shape[0])

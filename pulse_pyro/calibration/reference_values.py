@@ -64,6 +64,7 @@ def references(calibration: Calibration) -> DataFrame:
     """
     import pandas as pd
 
+    calibration.require_usable("references")
     rows = []
     for part, sd in zip(calibration.parts, calibration.noise_sd, strict=True):
         budget = part.budget(calibration.contexts)

@@ -91,13 +91,20 @@ class Stability:
 
     @property
     def table(self) -> DataFrame:
-        """One line per rung: how often it stands, holds conditionally or fails; sizes."""
+        """One line per rung: how often it stands, holds conditionally or fails; sizes.
+
+        No sizes of a rung that fails over the splits, as a whole.
+        """
         import pandas as pd
 
         lines = []
         for j, name in enumerate(self.rungs):
             words = [each[j] for each in self.verdicts]
             known = self.sizes[np.isfinite(self.sizes[:, j]), j]
+            if words.count("fails") >= HALF * len(words) or (
+                name == "uniform" and self.verdict == "fail"
+            ):
+                known = known[:0]  # of a claim that fails no size is told, not even of some splits
             low, middle, high = (
                 np.quantile(known, [0.0, 0.5, 1.0]) if len(known) else [float("nan")] * 3
             )

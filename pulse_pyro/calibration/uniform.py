@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +14,16 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.auto import Choice, make_band
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample
 from pulse_pyro.bands.support import Support
-from pulse_pyro.base import Checks, FittedLaw
-from pulse_pyro.calibration.checks import HANDED, UNTESTED, band_checks, earlier_forecasts
+from pulse_pyro.base import Check, Checks, FittedLaw
+from pulse_pyro.calibration.checks import (
+    DEPENDENCE,
+    FIT_LIMITS,
+    HANDED,
+    UNTESTED,
+    band_checks,
+    earlier_forecasts,
+)
+from pulse_pyro.calibration.forecast import cluster_check
 from pulse_pyro.calibration.part import BandInputs, Part
 from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent, rounded_up
 from pulse_pyro.calibration.targets import Targets
@@ -28,6 +36,10 @@ SIZE = 512  # Monte Carlo draws where Phi is not affine or the law's mean not cl
 FEWEST_ROWS = 50  # below which no neighbourhood can be judged
 MOST_GIVEN = 3  # numbers that Phi may see for a band given all of them
 CURVES = ("local_polynomial", "spline", "lipschitz")
+# what a policy's ball needs beside the band, where rows of one unit depend on each other
+ONCE = (
+    "past rewards of a unit tell nothing of its W (rows of one unit do depend on each other here)"
+)
 
 BandChoice = str | BandMethod | Band
 
@@ -89,7 +101,8 @@ class UniformBounds:
 class UniformResult(NamedTuple):
     """The rung, and the band behind it: none where it is not to be had.
 
-    failed : names of this band's own checks that failed.
+    failed : names of this band's own checks that failed. tested : whether there were any.
+    dependent : whether rows of one unit depend on each other in what the band leaves.
     """
 
     rung: Rung
@@ -97,6 +110,8 @@ class UniformResult(NamedTuple):
     noise_sd: Float1
     why: str
     failed: tuple[str, ...] = ()
+    tested: bool = False
+    dependent: bool = False
 
 
 def uniform_rung(
@@ -129,6 +144,7 @@ def uniform_rung(
         size=SIZE,
         seed=seed,
         support=_support(fit.band, inputs, rows),
+        longest=float(rows.time.max() + 1),
     )
     made_here = fit.residual.size > 0
     sample = _sample(subject, inputs, own)
@@ -151,9 +167,10 @@ def uniform_rung(
         difference=gap[seen].mean(0),
         largest=(values.half + gap)[seen].max(0),
     )
+    checks.append(cluster_check(rows.clusters))
     rung = _judge(bounds, fit.band, inputs, rows, Checks(checks), level)
     failed = tuple(check.name for check in checks if check.verdict == "fail")
-    return UniformResult(rung, part, residual.std(0), why, failed)
+    return UniformResult(rung, part, residual.std(0), why, failed, tested, _dependent(checks))
 
 
 def _fit(
@@ -234,7 +251,7 @@ def _judge(
         f"{percent(level)}, over {band.shape.domain}, all at once, the law's "
         f"expectation is off by at most this much: {each}."
     )
-    rests = _rests_on(band, inputs, rows)
+    rests = _rests_on(band, inputs, rows, checks)
     if HANDED in checks:
         rests = "the band that was handed over holds"
     elif UNTESTED in checks:
@@ -261,7 +278,7 @@ FORMS = {
 }
 
 
-def _rests_on(band: Band, inputs: BandInputs, rows: ErrorRows) -> str:
+def _rests_on(band: Band, inputs: BandInputs, rows: ErrorRows, checks: Iterable[Check]) -> str:
     """Say what nobody proved: tests look a few lags back, not at all of S_1:t."""
     names = _listed(inputs.names)
     form = "a function of"  # of one input: any
@@ -270,7 +287,14 @@ def _rests_on(band: Band, inputs: BandInputs, rows: ErrorRows) -> str:
     parts = [f"the law's error is {form} {names} and depends on nothing else of S_1:t"]
     if band.noise == "rows" and rows.clusters < len(rows.error):
         parts.append("rows of one cluster are independent given these (not rejected)")
+    if _dependent(checks):
+        parts.append(ONCE)
     return ", and ".join(parts)
+
+
+def _dependent(checks: Iterable[Check]) -> bool:
+    """Tell whether rows of one unit depend on each other, whatever the variances allow for."""
+    return any(check.name == DEPENDENCE and check.value < FIT_LIMITS[1] for check in checks)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ def test_beyond_the_domain_a_curve_is_widened_by_its_largest_slope():
         assert growth[0] > 0
         error = calibration.error_at(s)[0, :, 0, 0]
         assert (np.diff(error) > 0).all()
-    assert calibration.inside_at(np.linspace(low, high, 52)[None, 1:-1, None]).all()
+    assert calibration.inside_at(np.linspace(low, high, 52)[1:-1, None, None]).all()
 
 
 def test_two_percent_of_held_out_contexts_lie_outside_and_are_counted():

@@ -263,8 +263,10 @@ def climbed(fit, held_out, **more):
 def test_clusters_that_share_days_and_move_together_carry_no_claim():
     shocked = dated(120, 30, lambda s, rng: s + rng.standard_normal(s.shape[1]) + 0 * s)
     found = climbed(*shocked)
-    assert [rung.verdict for rung in found.rungs] == ["fails"] * 5
-    assert all("larger clusters" in rung.remedy for rung in found.rungs[1:])
+    told = [rung.verdict for rung in found.rungs]
+    assert told == ["fails", "fails", "not asked", "fails", "fails"]  # no groups were declared
+    asked = [rung for rung in found.rungs[1:] if rung.verdict == "fails"]
+    assert all("larger clusters" in rung.remedy for rung in asked)
     plain = dated(120, 30, lambda s, rng: s + rng.standard_normal(s.shape))
     assert climbed(*plain).standing.name == "forecast"
 
@@ -274,7 +276,7 @@ def test_a_w_that_never_varies_is_not_said_to_be_forecast_without_error():
     fit, held_out = dated(60, 10, lambda s, _: first + 0 * s)
     law = pp.linear_lags(1).fit(fit if fit.w.any() else held_out, seed=0)
     found = pp.calibrate(law, held_out if fit.w.any() else fit, W_FEATURES, seed=0)
-    assert {rung.verdict for rung in found.rungs[1:]} == {"fails"}
+    assert {rung.verdict for rung in found.rungs[1:]} == {"fails", "not asked"}
     assert "does not vary" in found.claim
 
 
@@ -325,3 +327,113 @@ def test_inputs_that_are_no_names_are_refused(right):
 def test_claims_are_rounded_up():
     assert rounded_up(0.3701) == "0.38"
     assert rounded_up(0.37) == "0.37"
+
+
+def biased(observed=("s0", "s1"), rows=30):
+    """W = S2 + noise and a law that says .4 of it: the error is a function of its forecast."""
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((120, rows, 2))
+    w = s[..., 1:] + 0.5 * rng.standard_normal((120, rows, 1))
+    names = {"s_names": observed, "w_names": ("w",)}
+    fit, held_out = pp.History.from_arrays(s, w, **names).split(seed=0)
+    smaller = replace(fit, w=0.4 * fit.w)
+    phi = pp.terms(["1", "s0", "w", "w*a"], 2, observed=list(observed), missing=["w"])
+    return pp.linear_lags(1).fit(smaller, seed=0), held_out, phi
+
+
+@pytest.mark.parametrize("part", [["s0"], ["forecast of w"]])
+def test_a_band_given_part_of_what_phi_sees_feeds_no_policy(part):
+    law, held_out, phi = biased()
+    found = pp.calibrate(law, held_out, phi, seed=0, inputs=part)
+    forecast = found.rung("forecast")
+    assert forecast.verdict == "stands"  # reliability is a claim of its own
+    assert forecast.benchmark == ""
+    with pytest.raises(pp.errors.SettingError, match="all that Phi sees"):
+        found.error_at(held_out, rung="forecast")
+    whole = pp.calibrate(law, held_out, phi, seed=0, inputs=["forecast", "s0"])
+    assert whole.rung("forecast").benchmark == ON_FORECAST
+
+
+def shaken():
+    """W follows S and a shock that all units share at equal steps, which are plain numbers."""
+    rng = np.random.default_rng(0)
+    units, rows = 60, 60
+    s = rng.standard_normal((units, rows))
+    shared = lfilter([np.sqrt(1 - 0.81)], [1, -0.9], rng.standard_normal(rows))
+    w = s + 0.5 * shared + np.sqrt(0.75) * rng.standard_normal((units, rows))
+    frame = pd.DataFrame(
+        {
+            "unit": np.repeat([f"u{i}" for i in range(units)], rows),
+            "t": np.tile(np.arange(rows), units),
+            "s0": s.ravel(),
+            "w": w.ravel(),
+        }
+    )
+    history = pp.History.from_frame(frame, unit="unit", time="t", observed=["s0"], missing=["w"])
+    return history.split(seed=0)
+
+
+def test_units_that_move_together_at_times_that_are_no_dates_leave_conditional_claims():
+    fit, held_out = shaken()
+    law = pp.linear_lags(1).fit(fit, seed=0)
+    untested = pp.bands.BandMethod("linear", tested=False)
+    phi = pp.terms(["1", "w"], 2, observed=["s0"], missing=["w"])
+    found = pp.calibrate(law, held_out, phi, seed=0, band=untested, groups=["time"])
+    told = {rung.name: rung.verdict for rung in found.rungs}
+    assert told == dict.fromkeys(NAMES, "conditional")
+    assert "not the same date" in found.rung("groups").claim
+    assert found.verdict == "warn"
+
+
+def test_a_time_course_and_units_that_stay_long_bar_errors_given_the_forecast():
+    law, held_out, phi = biased()
+    step = np.arange(30) / 29
+    moved = replace(held_out, w=held_out.w + 0.8 * np.tile(step, len(held_out.units))[:, None])
+    found = pp.calibrate(law, moved, phi, seed=0, inputs="forecast")
+    assert found.rung("forecast").verdict == "stands"
+    assert found.rung("forecast").benchmark == ""
+
+
+def test_rows_of_a_unit_that_depend_on_each_other_are_told_of_in_what_a_ball_rests_on():
+    law, held_out, phi = biased()
+    level = np.random.default_rng(1).standard_normal(len(held_out.units))
+    lasting = replace(held_out, w=held_out.w + 0.7 * np.repeat(level, 30)[:, None])
+    found = pp.calibrate(law, lasting, phi, seed=0, inputs="forecast")
+    assert "past rewards of a unit" in found.rung("uniform").rests_on
+    assert "past rewards of a unit" in found.rung("forecast").rests_on
+    clean = pp.calibrate(law, held_out, phi, seed=0, inputs="forecast")
+    assert "past rewards of a unit" not in clean.rung("uniform").rests_on
+
+
+@pytest.mark.parametrize("lags", [1, 4])
+def test_time_beyond_the_longest_unit_is_outside(lags):
+    law, held_out, _ = split_archive(lags=lags, units=60)
+    found = pp.calibrate(law, held_out, W_FEATURES, seed=0)
+    longest = int(held_out.lengths.max())
+    s = np.concatenate([held_out.grid.s[:4], held_out.grid.s[:4]], axis=1)
+    inside = found.inside_at(s)
+    assert inside[:, lags:longest].mean() > 0.8
+    assert not inside[:, longest:].any()
+
+
+def test_summaries_of_a_band_that_failed_are_not_to_be_had():
+    law, held_out = crossed()
+    everything = pp.Features(
+        lambda s, w, a: np.column_stack([s[:, :4], w[:, 0] * a]), 2, ("a", "b", "c", "d", "Wa")
+    )
+    failed = pp.calibrate(law, held_out, everything, seed=0)
+    for ask in (
+        lambda: failed.table,
+        lambda: failed.bound,
+        lambda: pp.calibration.references(failed),
+    ):
+        with pytest.raises(pp.errors.SettingError, match="bound nothing"):
+            ask()
+
+
+def test_groups_that_were_not_asked_for_do_not_fail():
+    law, held_out, _ = split_archive(lags=1, units=60)
+    still = replace(held_out, w=np.zeros_like(held_out.w))
+    found = pp.calibrate(law, still, W_FEATURES, seed=0)
+    assert found.rung("groups").verdict == "not asked"
+    assert found.rung("forecast").verdict == "fails"

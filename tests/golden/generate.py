@@ -343,10 +343,10 @@ def policies() -> Found:  # slower than 10 s while loops are compiled
 def calibrated(found: pp.Calibration, s: np.ndarray) -> Found:
     """All of a calibration, and its bounds at other contexts s."""
     far = np.concatenate([s, s[:1] + 1.0, gappy(s[:1])])
-    out = flat(found.table, "table") | flat(found.checks_table, "checks")
+    out = flat(found.table, "table") if found.usable else {}
+    out |= flat(found.checks_table, "checks")
     out |= {
         "why": found.why,
-        "bound": found.bound,
         "noise_sd": np.stack(found.noise_sd),
         "error_at": found.error_at(far),
         "inside_at": found.inside_at(far),
