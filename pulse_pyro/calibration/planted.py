@@ -11,6 +11,7 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, whole
 from pulse_pyro._core.errors import DataError, FeatureError, ModelError, SettingError, nearest
+from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import UnfittedLaw
@@ -203,7 +204,8 @@ def planted_misfits(
     end = clock.monotonic() + seconds
     plants = _Plants(rows, u, tests, level, seed)
     needed = int(np.ceil(power * reps - 1e-9))
-    found = [_search(plants, kind, reps, needed, end) for kind in kinds]
+    shown = bar(kinds, label="smallest misfit", total=len(kinds))
+    found = [_search(plants, kind, reps, needed, end) for kind in shown]
     alarms, tested = plants.tally("", 0.0, reps, reps + 1)
     return SmallestMisfit(
         kinds=tuple(kinds),

@@ -78,33 +78,34 @@ class Stability:
         It fails where half of the splits or more give no uniform claim, whatever failed there: a
         test of misfit, another check, or that no band was to be had.
         """
-        if self._failing >= HALF:
+        if self._failing("uniform") >= HALF:
             return "fail"
         words = list(self.gates["verdict"])
         return "fail" if "fail" in words else "warn" if "warn" in words else "pass"
 
-    @property
-    def _failing(self) -> float:
-        """Share of splits whose uniform rung fails."""
-        j = self.rungs.index("uniform")
+    def _failing(self, rung: str) -> float:
+        """Share of splits in which a rung fails."""
+        j = self.rungs.index(rung)
         return float(np.mean([each[j] == "fails" for each in self.verdicts]))
+
+    def fails(self, rung: str) -> bool:
+        """Whether a rung fails over all splits: in half of them, or the uniform one by a test."""
+        by_tests = rung == "uniform" and self.verdict == "fail"
+        return by_tests or self._failing(rung) >= HALF
 
     @property
     def table(self) -> DataFrame:
         """One line per rung: how often it stands, holds conditionally or fails; sizes.
 
-        No sizes of a rung that fails over the splits, as a whole.
+        A rung that fails over all splits (:meth:`fails`) has no size, not even that of the splits
+        in which it held.
         """
         import pandas as pd
 
         lines = []
         for j, name in enumerate(self.rungs):
             words = [each[j] for each in self.verdicts]
-            known = self.sizes[np.isfinite(self.sizes[:, j]), j]
-            if words.count("fails") >= HALF * len(words) or (
-                name == "uniform" and self.verdict == "fail"
-            ):
-                known = known[:0]  # of a claim that fails no size is told, not even of some splits
+            known = self.sizes[np.isfinite(self.sizes[:, j]) & (not self.fails(name)), j]
             low, middle, high = (
                 np.quantile(known, [0.0, 0.5, 1.0]) if len(known) else [float("nan")] * 3
             )
@@ -124,8 +125,8 @@ class Stability:
     def __repr__(self) -> str:
         gates = self.gates
         why = "by median p"
-        if self._failing >= HALF:
-            why = f"as its rung fails in {self._failing:.0%} of them"
+        if self._failing("uniform") >= HALF:
+            why = f"as its rung fails in {self._failing('uniform'):.0%} of them"
         lines = [f"Stability over {len(self.verdicts)} splits: uniform {self.verdict} {why}"]
         if self.refused.any():
             lines.append(f"  no uniform band was to be had in {self.refused.mean():.0%} of splits")

@@ -28,7 +28,7 @@ from pulse_pyro.laws.ellipsoid import Ellipsoid
 from pulse_pyro.laws.filtering import Filtered
 from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.remembering import with_memory
-from pulse_pyro.policies.balls import RewardNoise, reward_noise
+from pulse_pyro.policies.balls import TRUST, RewardNoise, band_trust, reward_noise
 from pulse_pyro.policies.carried import past_rewards
 
 
@@ -85,7 +85,7 @@ def make_pulse_calibrated(setup: PolicySetup) -> Agent | None:
     world, stakes, bound = setup.world, setup.stakes, setup.stakes.theta_bound
     radius = setup.calibration.radius(sigma=stakes.sigma, delta=stakes.delta, theta_bound=bound)
     error = setup.calibration.reward_error(world.s, theta_bound=bound)
-    return pulse(
+    made = pulse(
         world,
         setup.law,
         name="pulse_calibrated",
@@ -93,6 +93,9 @@ def make_pulse_calibrated(setup: PolicySetup) -> Agent | None:
         error=error[:, world.lead :],
         seed=setup.seed,
     )
+    rests_on, heuristic = band_trust(setup.calibration)
+    trusted = (*rests_on, TRUST, "||theta*|| <= theta_bound")
+    return replace(made, rests_on=trusted, heuristic=heuristic)
 
 
 def make_pulse_adaptive(setup: PolicySetup) -> Agent | None:

@@ -12,7 +12,6 @@ from pulse_pyro._core.arrays import Array, Float1, Float2, Float3, Float4, Int
 from pulse_pyro._core.errors import FeatureError, SettingError, nearest
 from pulse_pyro._core.packed import Packed, pack_value, unpack_value
 from pulse_pyro.base import picture
-from pulse_pyro.calibration.rung import ON_FORECAST
 from pulse_pyro.envs.world import World
 from pulse_pyro.policies.ball import BallRounds
 from pulse_pyro.policies.guard import (
@@ -39,6 +38,8 @@ class Agent:
 
     x : (run, time, action, d) scored features. error : e_{t,a}, same shape without d.
     taught : features learned from, if not those scored; see :func:`play_horizon`.
+    rests_on : what the bound of a radius with a benchmark is conditional on. heuristic : why it
+    need not hold, "" where nothing speaks against it.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Agent:
     ridge: float = 1.0
     error: Float3 | None = None
     taught: Float4 | None = None
+    rests_on: tuple[str, ...] = ()
+    heuristic: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +172,25 @@ def cond_oracle(world: World) -> Fixed:
     return Fixed("cond_oracle", world.mean_cond.argmax(-1))
 
 
+class RegretBound(NamedTuple):
+    """What is claimed of an agent's regret: nothing if there is no benchmark.
+
+    benchmark : whom it is compared with. rests_on : what the claim is conditional on. heuristic :
+    why it need not hold, "" where nothing speaks against it.
+    """
+
+    benchmark: str
+    rests_on: str
+    heuristic: str
+
+    def sentence(self, who: str) -> str:
+        """Say it of agents: conditional on what, or why nothing is promised."""
+        if self.heuristic:
+            return f"Heuristic, no guarantee: {self.heuristic}; so the ball of {who} need not hold."
+        against = f"The bound of {who} is against {self.benchmark}"
+        return f"{against}, conditional on: {self.rests_on}." if self.rests_on else f"{against}."
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Noise-free cumulative regret of each agent, of both kinds.
@@ -186,6 +208,8 @@ class Run:
     held : (agent, run) 1 where the ball held theta* in all rounds, 0 where it did not. These three
         are NaN for agents without a guard.
     benchmarks : (agent) whom the bound on each agent's regret speaks of; "" where it has none.
+    rests_on, heuristic : (agent) what that bound is conditional on, and why it need not hold, ""
+        where nothing speaks against it.
     """
 
     names: tuple[str, ...]
@@ -197,6 +221,8 @@ class Run:
     radius: Float2 | None = None
     held: Float2 | None = None
     benchmarks: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
+    heuristic: tuple[str, ...] = ()
 
     def of(self, name: str) -> Float2:
         """Cumulative full-context regret (run, time) of one agent."""
@@ -221,9 +247,29 @@ class Run:
                 "runs": final.shape[1],
                 "refused": (self.action < 0).sum((1, 2)),
                 "overruled": np.nan if self.overruled is None else self.overruled.mean(1),
+                "benchmark": [
+                    f"{bound.benchmark} (heuristic)".strip() if bound.heuristic else bound.benchmark
+                    for bound in self.bounds
+                ],
             },
             index=pd.Index(self.names, name="agent"),
         )
+
+    @property
+    def bounds(self) -> tuple[RegretBound, ...]:
+        """What is claimed of each agent's regret, in the order of ``names``."""
+        told = (self.benchmarks, self.rests_on, self.heuristic)
+        filled = (words or ("",) * len(self.names) for words in told)
+        return tuple(map(RegretBound, *filled))
+
+    def bound_sentences(self, names: Sequence[str] | None = None) -> list[str]:
+        """Say what is claimed of agents' regret, a sentence for all of whom the same is."""
+        who: dict[RegretBound, list[str]] = {}
+        for name, bound in zip(self.names, self.bounds, strict=True):
+            if (bound.benchmark or bound.heuristic) and (names is None or name in names):
+                same = RegretBound("", "", bound.heuristic) if bound.heuristic else bound
+                who.setdefault(same, []).append(name)
+        return [bound.sentence(", ".join(agents)) for bound, agents in who.items()]
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean cumulative regret with a band of one standard error over runs."""
@@ -235,12 +281,10 @@ class Run:
         head = f"Run: lowest conditional regret: {whole.idxmin()}" if len(whole) else "Run"
         if (table["refused"] > 0).any():
             head += "; agents that refused rounds are flattered: those cost nothing"
-        for agent, against in zip(self.names, self.benchmarks, strict=False):
-            if against == ON_FORECAST:
-                head += f"; the bound of {agent} is against {against}"
         for name, share in table["overruled"].dropna().items():
             head += f"; the guard of {name} overruled its advisor in {share:.1%} of rounds"
-        return head + "\n" + self.table.head(10).to_string(float_format="{:.4g}".format)
+        told = [head, *(f"  {each}" for each in self.bound_sentences())]
+        return "\n".join([*told, table.head(10).to_string(float_format="{:.4g}".format)])
 
     def _repr_html_(self) -> str:
         return self.table.to_html(float_format="{:.4g}".format)
@@ -285,17 +329,23 @@ def simulate(world: World, agents: Sequence[Agent | Team | PerRun | Fixed]) -> R
     gap = world.regret(cond_oracle(world).action, full=True).sum(-1)
     full = np.stack([world.regret(a, full=True) for a in action]).cumsum(-1)
     cond = np.stack([world.regret(a, full=False) for a in action]).cumsum(-1)
-    against = tuple(benchmark_of(agent) for agent in agents)
-    return Run(names, action, full, cond, gap, overruled, radius, held, against)
+    against, rests_on, heuristic = zip(*(bound_of(agent) for agent in agents), strict=True)
+    return Run(
+        names, action, full, cond, gap, overruled, radius, held, against, rests_on, heuristic
+    )
 
 
-def benchmark_of(agent: Agent | Team | PerRun | Fixed) -> str:
-    """Return whom the bound on an agent's regret speaks of; "" where it has none."""
+def bound_of(agent: Agent | Team | PerRun | Fixed) -> RegretBound:
+    """Return what is claimed of an agent's regret; of one that differs by run, of all of them."""
     if isinstance(agent, PerRun):
-        return benchmark_of(agent.teams[0])
-    if isinstance(agent, Team):
-        return "" if agent.ball is None else agent.ball.benchmark
-    return agent.radius.benchmark if isinstance(agent, Agent) else ""
+        each = zip(*(bound_of(team) for team in agent.teams), strict=True)
+        return RegretBound._make("; ".join(dict.fromkeys(filter(None, words))) for words in each)
+    if isinstance(agent, Agent):
+        return RegretBound(agent.radius.benchmark, "; ".join(agent.rests_on), agent.heuristic)
+    ball = agent.ball if isinstance(agent, Team) else None
+    if ball is None:
+        return RegretBound("", "", "")
+    return RegretBound(ball.benchmark, "; ".join(ball.rests_on), ball.heuristic)
 
 
 class _Played(NamedTuple):

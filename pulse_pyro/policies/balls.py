@@ -189,8 +189,7 @@ def band_ball(
     """
     feeds = calibration.feeds
     assert feeds is not None  # ``calibration_bias`` has asked for a band
-    failed = ", ".join(check.name for check in feeds.checks if check.verdict == "fail")
-    given = (f"that {feeds.rests_on}",) if feeds.holds and feeds.rests_on else ()
+    rests_on, heuristic = band_trust(calibration)
     return Ball(
         theta_bound=theta_bound,
         delta=delta,
@@ -198,15 +197,25 @@ def band_ball(
         spread=open_part(noise, spread),
         directions=bias.directions,
         of=bias.of,
-        rests_on=(
-            f"the calibration's band, {calibration.level:.4g} at once over its domain",
-            *given,
-            noise.rests_on,
-            "||theta*|| <= theta_bound",
-        ),
+        rests_on=(*rests_on, noise.rests_on, "||theta*|| <= theta_bound"),
         level=calibration.level,
-        heuristic="" if feeds.holds else f"a check of the calibration failed ({failed})",
+        heuristic=heuristic,
         benchmark=feeds.benchmark or ON_S,
+    )
+
+
+def band_trust(calibration: Calibration) -> tuple[tuple[str, ...], str]:
+    """Return what a calibration's band rests on, and why it need not hold, "" where it may.
+
+    The calibration must have a band.
+    """
+    feeds = calibration.feeds
+    assert feeds is not None
+    failed = ", ".join(check.name for check in feeds.checks if check.verdict == "fail")
+    given = (f"that {feeds.rests_on}",) if feeds.holds and feeds.rests_on else ()
+    return (
+        (f"the calibration's band, {calibration.level:.4g} at once over its domain", *given),
+        "" if feeds.holds else f"a check of the calibration failed ({failed})",
     )
 
 

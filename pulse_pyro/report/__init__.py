@@ -20,11 +20,11 @@ PLOTS = {
     "utility_dots": "pulse_pyro.report.plots:utility_dots",
 }
 # stage -> name -> function(the stage's result) -> list of Section. The results are a FittedLaw,
-# Diagnostics, a Calibration, a Run; fit and simulate put theirs after sections that need more.
+# Diagnostics, a Calibration, a Run; all but diagnose put theirs after others, which need more.
 SECTIONS: dict[str, dict[str, Any]] = {
     "fit": {},
     "diagnose": {"diagnostics": "pulse_pyro.report.law:diagnostics_sections"},
-    "calibrate": {"calibration": "pulse_pyro.report.calibration:calibration_sections"},
+    "calibrate": {},
     "simulate": {},
 }
 _HOMES = {

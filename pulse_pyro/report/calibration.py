@@ -17,10 +17,16 @@ from pulse_pyro.report.provenance import provenance_sections
 
 if TYPE_CHECKING:
     from pulse_pyro.calibration.calibration import Calibration
+    from pulse_pyro.calibration.planted import SmallestMisfit
+    from pulse_pyro.calibration.split_stability import Stability
 
 
 def calibration_sections(
-    calibration: Calibration, *, theta_bound: float | None = None
+    calibration: Calibration,
+    *,
+    theta_bound: float | None = None,
+    stability: Stability | None = None,
+    misfit: SmallestMisfit | None = None,
 ) -> list[Section]:
     """Return the sections that show a calibration.
 
@@ -29,8 +35,9 @@ def calibration_sections(
     budget, and what would halve the bound; where they do not, one sentence instead, without
     numbers; last the checks.
 
-    theta_bound : S >= ||theta*||, if known: the ladder's sizes are then told in units of the
-    reward, too.
+    theta_bound : S >= ||theta*||, for the ladder's sizes in units of the reward; where it is not
+    known they are told for each unit of it. stability, misfit : of the same law, archive and
+    recipe, told beside the conditional claim; where they were not asked for, the page says how to.
     """
     from pulse_pyro.calibration.calibration import Calibration
 
@@ -41,7 +48,7 @@ def calibration_sections(
             "of a CrossFit pass its .calibration."
         )
     return [
-        *ladder_sections(calibration, theta_bound),
+        *ladder_sections(calibration, theta_bound, stability, misfit),
         *_single_contexts(calibration),
         *_checks(calibration),
     ]
@@ -54,13 +61,17 @@ def write_calibration_report(
     title: str = "Calibration",
     date: str = "",
     theta_bound: float | None = None,
+    stability: Stability | None = None,
+    misfit: SmallestMisfit | None = None,
 ) -> Path:
     """Write the report of a calibration alone to ``path`` and return the path.
 
     date : shown as it comes, and only if given: without it the same calibration gives the same
-    page. theta_bound : as in :func:`calibration_sections`.
+    page. theta_bound, stability, misfit : as in :func:`calibration_sections`.
     """
-    sections = calibration_sections(calibration, theta_bound=theta_bound)
+    sections = calibration_sections(
+        calibration, theta_bound=theta_bound, stability=stability, misfit=misfit
+    )
     sections += provenance_sections(
         {"calibration": calibration.law_id}, seed=calibration.seed, date=date
     )

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from pulse_pyro.calibration.calibration import Calibration
     from pulse_pyro.calibration.forecast import Reliability
     from pulse_pyro.calibration.groups import GroupErrors
+    from pulse_pyro.calibration.planted import SmallestMisfit
     from pulse_pyro.calibration.rung import Rung
+    from pulse_pyro.calibration.split_stability import Stability
 
 MOST_BINS = 40  # lines of a table of bins; of more, the widest are shown
+IN_REWARD = "in units of the reward"
+PER_BOUND = "in units of the reward, times theta_bound"  # where that is not known
 SPACE = "\N{NO-BREAK SPACE}"  # limits stay on one line
 NOT_COVERED = {
     "uniform": "It does not cover contexts outside the domain, nor contexts online that follow "
@@ -53,21 +57,29 @@ def headline(rungs: Sequence[tuple[str, str]]) -> str:
     return " ".join(out)
 
 
-def ladder_sections(calibration: Calibration, theta_bound: float | None = None) -> list[Section]:
+def ladder_sections(
+    calibration: Calibration,
+    theta_bound: float | None = None,
+    stability: Stability | None = None,
+    misfit: SmallestMisfit | None = None,
+) -> list[Section]:
     """Return what stands, with its picture, the ladder, groups, and what else rungs are made of.
 
-    theta_bound : S >= ||theta*||, if known: sizes are then told in units of the reward, too.
+    theta_bound : S >= ||theta*||, if known, for sizes in units of the reward. stability : the same
+    ladder on other splits. misfit : the smallest the tests of the rung uniform would have seen.
     """
     return [
-        _standing(calibration),
-        _ladder(calibration, theta_bound),
+        _standing(calibration, stability, misfit),
+        _ladder(calibration, theta_bound, stability),
         *_groups(calibration),
         *_bins(calibration),
         *_averages(calibration),
     ]
 
 
-def _standing(calibration: Calibration) -> Section:
+def _standing(
+    calibration: Calibration, stability: Stability | None, misfit: SmallestMisfit | None
+) -> Section:
     standing, forecast = calibration.standing, calibration.rung("forecast")
     conditional = [rung for rung in calibration.rungs if rung.verdict == "conditional"]
     if standing.verdict == "stands":
@@ -82,6 +94,7 @@ def _standing(calibration: Calibration) -> Section:
     if conditional:
         first = conditional[0]
         text += f"\n\nConditional, rung {first.name}: {first.claim}"
+    text += "".join(f"\n\n{said}" for said in how_firm(calibration, stability, misfit))
     drawn = bool(halves(forecast))
     if not drawn:
         text += f"\n\nReliability cannot be drawn. {with_remedy(forecast)}"
@@ -94,6 +107,65 @@ def _standing(calibration: Calibration) -> Section:
         None,
         reliability_panels(calibration) if drawn else None,
         reliability_reading(calibration) if drawn else "",
+    )
+
+
+def how_firm(
+    calibration: Calibration, stability: Stability | None, misfit: SmallestMisfit | None
+) -> list[str]:
+    """Say how firm the rung uniform is: misfits its tests would have seen, verdicts over splits.
+
+    Where that was not asked for, how to ask. Of a rung that fails no size is told, here either.
+    """
+    uniform = calibration.rung("uniform")
+    out = [misfits_seen(misfit)] if uniform.holds and misfit is not None else []
+    if stability is not None:
+        out.append(over_splits(calibration, stability))
+    asks = []
+    if uniform.holds and misfit is None:
+        asks.append("how small a misfit its tests would have seen: misfit = true")
+    if uniform.holds and stability is None:
+        asks.append("whether its verdict hangs on the random split: splits = 5")
+    if asks:
+        out.append(
+            f"Not asked of it: {'; '.join(asks)}, under [calibration] of a study's file (they cost "
+            "time; in Python calibration.smallest_misfit and calibration.stability)."
+        )
+    return out
+
+
+def misfits_seen(misfit: SmallestMisfit) -> str:
+    """Say which misfits the tests behind a conditional claim would have seen."""
+    seen: list[str] = []
+    unseen: list[str] = []
+    late: list[str] = []
+    for kind, size, done in zip(misfit.kinds, misfit.size, misfit.in_time, strict=True):
+        if np.isfinite(size):
+            seen.append(f"{kind} {size:g}" + ("" if done else " or less"))
+        else:
+            (unseen if done else late).append(kind)
+    said = [", ".join(seen)] if seen else []
+    said += [f"{', '.join(unseen)} not at any size tried"] if unseen else []
+    said += [f"{', '.join(late)} not known, as time ran out"] if late else []
+    return (
+        f"The smallest misfit its tests would have seen {misfit.power:.0%} of the time, found by "
+        "planting known ones in the held-out rows, root mean square in sds: "
+        f"{'; '.join(said)}. With none planted something was seen {misfit.false_alarms:.0%} of the "
+        f"time (of {misfit.tested}). Smaller misfits, and of other shapes, may be there."
+    )
+
+
+def over_splits(calibration: Calibration, stability: Stability) -> str:
+    """Say what became of the rung uniform over random splits, with sizes if it holds."""
+    line = split_table(calibration, stability).loc["uniform"]
+    words = ("stands", "conditional", "fails")
+    shares = ", ".join(f"{word} in {line[word]:.0%}" for word in words if line[word] > 0)
+    size = ""
+    if np.isfinite(line["smallest"]):
+        size = f", its size from {line['smallest']:.2g} to {line['largest']:.2g} sd"
+    return (
+        f"Over {len(stability.verdicts)} random splits of the archive the rung uniform: {shares} "
+        f"of them{size}. Verdict over all: {stability.verdict}."
     )
 
 
@@ -118,33 +190,64 @@ def reliability_reading(calibration: Calibration) -> str:
     )
 
 
-def _ladder(calibration: Calibration, theta_bound: float | None) -> Section:
-    priced = (
-        ""
+def _ladder(
+    calibration: Calibration, theta_bound: float | None, stability: Stability | None
+) -> Section:
+    longest = (
+        "of length 1, as theta_bound is not known here: multiply by it"
         if theta_bound is None
-        else (
-            " In units of the reward it is what an error of that size in every target can move the "
-            f"expected reward by, for weights no longer than {theta_bound:.4g}: mean over "
-            "contexts, of the action that is moved most."
-        )
+        else f"no longer than theta_bound {theta_bound:.4g}"
     )
+    feeds = calibration.feeds
+    fed = ""
+    if feeds is not None and feeds.holds and feeds.benchmark:
+        fed = f"\n\nPolicies play with the errors of the rung {feeds.name}; regret is then against "
+        fed += f"{feeds.benchmark}" + (f", if {feeds.rests_on}." if feeds.rests_on else ".")
     return Section(
         "Ladder of claims",
         f"Five claims, the strongest first, each with probability {100 * calibration.level:.4g}% "
         "by itself. A claim that is conditional holds if what it rests on does; one that fails has "
         "no size. Size: the mean bound over held-out rows, in standard deviations (sds) that of "
-        f"the target where it is largest.{priced}\n\n"
+        "the target where it is largest. In units of the reward: what an error of that size in "
+        f"every target can move the expected reward by, for weights {longest}; mean over "
+        "contexts, of the action that is moved most.\n\n"
         "Uniform: every context at once. Forecast: all rows with a like forecast. Groups: each "
         "group that was declared. Average: the root mean square of what some functions can see. "
-        "Free: the forecast error as a whole.",
+        f"Free: the forecast error as a whole.{fed}",
         ladder_table(calibration, theta_bound),
+        more=_other_splits(calibration, stability),
     )
+
+
+def _other_splits(
+    calibration: Calibration, stability: Stability | None
+) -> tuple[tuple[str, DataFrame], ...]:
+    if stability is None:
+        return ()
+    words = (
+        f"The same ladder on {len(stability.verdicts)} random splits: the share of them with each "
+        "verdict, and sizes in sds of the rungs that hold."
+    )
+    return ((words, split_table(calibration, stability)),)
+
+
+def split_table(calibration: Calibration, stability: Stability) -> DataFrame:
+    """Return one line a rung over random splits, if it was asked for.
+
+    What fails here has no size there either.
+    """
+    table = stability.table
+    table = table[table[["stands", "conditional", "fails"]].any(axis=1)].copy()
+    failing = [rung.name for rung in calibration.rungs if not rung.holds]
+    table.loc[table.index.isin(failing), ["size, median", "smallest", "largest"]] = np.nan
+    return table
 
 
 def ladder_table(calibration: Calibration, theta_bound: float | None = None) -> DataFrame:
     """One line a rung: verdict, size in sds and in units of each target, claim.
 
-    theta_bound : adds the size in units of the reward. A rung that fails has no size anywhere.
+    theta_bound : S >= ||theta*||, for sizes in units of the reward; where it is not known they are
+    told for each unit of it. A rung that fails has no size anywhere.
     """
     import pandas as pd
 
@@ -162,9 +265,8 @@ def ladder_table(calibration: Calibration, theta_bound: float | None = None) -> 
         else:
             pairs = zip(names, sizes, strict=True) if len(sizes) else ()
             line["in units of each"] = ", ".join(f"{name} {size:.3g}" for name, size in pairs)
-        if theta_bound is not None:
-            moved = reward_size(calibration, sizes, theta_bound) if len(sizes) else np.nan
-            line["in units of the reward"] = moved
+        column, bound = (PER_BOUND, 1.0) if theta_bound is None else (IN_REWARD, theta_bound)
+        line[column] = reward_size(calibration, sizes, bound) if len(sizes) else np.nan
         rows.append({**line, "claim": with_remedy(rung)})
     return pd.DataFrame(rows).set_index("rung")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -41,11 +40,14 @@ def radius_parts(agent: Agent, run: Run) -> Float2:
     return agent.radius.split(taught[at], error, agent.ridge)
 
 
-def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Section]:
+def radius_sections(
+    parts: Float2, *, outside: float | None = None, rests_on: str = "", benchmark: str = ""
+) -> list[Section]:
     """Return what sqrt(gamma_t) is made of along a run.
 
     parts : (rounds, 3) of :func:`radius_parts` or ``Radius.split``. outside : share of the online
-    contexts that lie outside the calibrated domain.
+    contexts that lie outside the calibrated domain. rests_on, benchmark : what the rung it is made
+    from is conditional on, and whom it compares a policy with, in words.
     """
     end = parts[-1]
     total = float(end.sum())
@@ -55,6 +57,8 @@ def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Sect
         if outside is None
         else (f" {outside:.1%} of the online contexts lie outside the calibrated domain.")
     )
+    against = f" Regret is against {benchmark}." if benchmark else ""
+    given = f" Conditional: it holds if {rests_on}." if rests_on else ""
     longer = (
         "more history would help more than more rounds"
         if imputation > noise
@@ -70,7 +74,7 @@ def radius_sections(parts: Float2, *, outside: float | None = None) -> list[Sect
             "ball, in the first run. It is made of the ridge, the noise of the rewards, and the "
             "imputation error that D_t bounds, summed over rounds. After "
             f"{len(parts):,} rounds it is {total:.3g}: ridge {ridge:.0%}, noise {noise:.0%}, "
-            f"imputation {imputation:.0%}.{away}",
+            f"imputation {imputation:.0%}.{away}{against}{given}",
             None,
             gamma_split(parts, axis(None, WIDTH, 3.6)),
             f"Imputation makes {imputation:.0%} of the radius at the end, so {longer}.",
@@ -88,10 +92,11 @@ class Votes(NamedTuple):
     weights: Float2
 
 
-def guard_sections(run: Run, heuristic: Mapping[str, str]) -> list[Section]:
+def guard_sections(run: Run) -> list[Section]:
     """Return what the guards of a run did; nothing where no agent has one.
 
-    heuristic : agent -> why its ball need not hold; of these neither radius nor ball is told.
+    A guard's bound is told with whom it is against and what it is conditional on. Of a guard whose
+    ball need not hold neither radius nor ball is told, but why.
     """
     if run.overruled is None or run.radius is None or run.held is None:
         return []
@@ -102,23 +107,26 @@ def guard_sections(run: Run, heuristic: Mapping[str, str]) -> list[Section]:
         return []
     rows = []
     for i in at:
-        name = run.names[i]
-        why = heuristic.get(name, "")
+        bound = run.bounds[i]
+        told = not bound.heuristic
         rows.append(
             {
-                "agent": name,
+                "agent": run.names[i],
                 "overruled": float(run.overruled[i].mean()),
-                "radius": math.nan if why else float(run.radius[i].mean()),
-                "held": math.nan if why else float(run.held[i].mean()),
+                "radius": float(run.radius[i].mean()) if told else math.nan,
+                "held": float(run.held[i].mean()) if told else math.nan,
+                "benchmark": bound.benchmark if told else "",
             }
         )
     table = pd.DataFrame(rows).set_index("agent").dropna(axis=1, how="all")
+    if not table["benchmark"].any():
+        table = table.drop(columns="benchmark")
     words = (
         "A guard plays what its advisor proposes as long as that arm cannot be shown to be worse "
         "than the guard's ball is wide. If the ball holds theta*, no round costs more than "
         "2 c r w, whoever advises: r is the radius, w the width of the arm played, c the "
-        "slack, 3 by default (against the best policy on S, the law's error comes on top where a "
-        "calibration bounds it). That is c times a conservative bound. overruled is the share of "
+        "slack, 3 by default; against the benchmark, the law's error comes on top where a "
+        "calibration bounds it. That is c times a conservative bound. overruled is the share of "
         "rounds in which the guard did not follow its advisor"
     )
     words += ", radius the mean of r" if "radius" in table else ""
@@ -127,12 +135,12 @@ def guard_sections(run: Run, heuristic: Mapping[str, str]) -> list[Section]:
         if "held" in table
         else "."
     )
-    told = [why for why in dict.fromkeys(heuristic.get(run.names[i], "") for i in at) if why]
-    for why in told:
-        who = ", ".join(run.names[i] for i in at if heuristic.get(run.names[i]) == why)
+    for sentence in run.bound_sentences([run.names[i] for i in at]):
+        words += f"\n\n{sentence}"
+    if any(run.bounds[i].heuristic for i in at):
         words += (
-            f"\n\nHeuristic, no guarantee: {why}. So the ball need not hold, and {who} only plays "
-            "like its advisor; neither its radius nor a bound is told."
+            "\n\nA guard that is a heuristic only plays like its advisor; neither its radius nor a "
+            "bound is told."
         )
     reading = "Near 0 the guard costs nothing; near 1 the ball plays, not the advisor."
     return [Section("Guards", words, table, None, reading)]
@@ -163,19 +171,20 @@ def policy_sections(
     run: Run,
     about: str = "",
     *,
-    heuristic: Mapping[str, str] | None = None,
     votes: Votes | None = None,
 ) -> list[Section]:
     """Return regret of both kinds, guards, learning curves, and which actions were played when.
 
-    about : who the agents are, in words of the study. heuristic : agents whose guard promises
-    nothing, and why. votes : of a committee.
+    about : who the agents are, in words of the study. votes : of a committee.
     """
-    table = run.table.drop(columns="overruled")  # told with the guards
+    table = run.table.drop(columns=["overruled", "benchmark"])  # told in words, and with the guards
     gap = float(run.info_gap.mean())
     played = table[table["refused"] == 0]["regret_cond"].drop("cond_oracle", errors="ignore")
     best = f" Lowest regret_cond: {played.idxmin()}{_doubt(table, played)}." if len(played) else ""
     rounds = run.regret.shape[-1]
+    guards = run.table["overruled"].dropna().index
+    alone = [name for name in run.names if name not in guards]
+    bounds = " ".join(run.bound_sentences(alone))
     return [
         Section(
             "Regret",
@@ -184,13 +193,13 @@ def policy_sections(
             "regret_cond with the best action given S alone. For policies that see only S "
             f"their difference is, on average, the information gap ({gap:.3g} here), which none of "
             f"them can avoid; for one that sees W it is not.{best}"
-            + (f"\n\n{about}" if about else ""),
+            + "".join(f"\n\n{text}" for text in (about, bounds) if text),
             table,
             regret_panels(run),
             "Lower is better, and a curve that flattens has learned; the lower panel is for "
             "policies that see only S, and means little for one that sees W and follows it.",
         ),
-        *guard_sections(run, heuristic or {}),
+        *guard_sections(run),
         *committee_sections(votes),
         Section(
             "Learning curve",

@@ -89,7 +89,7 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
         )
     environment = w_times_action()
     world = KnownWorld("w_times_action", environment, RUNS)
-    steps = bar(total=6, label="demo")
+    steps = bar(total=7, label="demo")
     archive = environment.archive(UNITS, LENGTH, rng=stream(seed, "archive"))
     write_whole(out / MARKER, "written by pulse-pyro demo\n")
     write_whole(out / "archive.csv", archive.to_frame().to_csv(index=False))
@@ -107,7 +107,8 @@ def run_demo(folder: str | Path, *, seed: int = 0) -> Demo:
     )
     write_whole(path, text + policy)
     work = open_workspace(path, out, world=world)
-    run_stages(work, ("simulate", "report"), force=True, tell=lambda _: steps.update())
+    again = ("calibrate", "simulate", "report")  # its page tells sizes by what [policy] says
+    run_stages(work, again, force=True, tell=lambda _: steps.update())
     steps.close()
     diagnostics, run = (
         load(work.folder(stage) / SAVED[stage]) for stage in ("diagnose", "simulate")

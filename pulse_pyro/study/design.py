@@ -259,9 +259,8 @@ class Design:
     def _standing(self, i: int) -> str:
         each = self.candidates[i]
         if each.guaranteed:
-            return (
-                "It plays inside a ball and carries its guarantee, if sigma and theta_bound hold."
-            )
+            rests = each.rests_on or "sigma and theta_bound"
+            return f"It plays inside a ball and carries its guarantee, conditional on: {rests}."
         if each.fenced:
             return f"Its ball is a heuristic here: {each.doubt}."
         if each.tuned:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1, Float2
+from pulse_pyro._core.arrays import Float1, Float2, whole
 from pulse_pyro._core.errors import DataError, PulseError, SettingError, nearest
 from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import ENGINES, Inference
@@ -99,6 +99,13 @@ class Table:
             )
         return value
 
+    def yes(self, key: str) -> bool:
+        """Return true or false; false where the key is not there."""
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value)
+        return value
+
     def file(self, key: str, folder: Path) -> Path:
         """Return a path that exists, relative ones beginning at ``folder``."""
         path = folder / self.text(key)
@@ -155,6 +162,8 @@ KEYS = {
         "noise": '"auto"',
         "groups": '["city", "forecast"]',
         "inputs": '["forecast"]',
+        "splits": "5",
+        "misfit": "true",
     },
     "policy": {
         "sigma": "0.5",
@@ -193,6 +202,8 @@ class Study:
     seed : of everything.
     recipe : sections [inference] and [calibration].
     data, law_section, feature_section, policy : the other sections, key by key.
+    splits : on how many random splits the ladder is climbed again, 0: none. misfit : whether the
+        smallest misfit that its tests would have seen is looked for.
     """
 
     path: Path
@@ -202,6 +213,13 @@ class Study:
     law_section: Table
     feature_section: Table | None
     policy: Table | None
+    splits: int = 0
+    misfit: bool = False
+
+    @property
+    def theta_bound(self) -> float | None:
+        """S >= ||theta*||; None where there is no section [policy]."""
+        return None if self.policy is None else self.stakes().theta_bound
 
     @property
     def inference(self) -> Inference | None:
@@ -409,6 +427,8 @@ def read_study(path: str | Path) -> Study:
         law_section=tables["law"],
         feature_section=tables.get("features"),
         policy=tables.get("policy"),
+        splits=_splits(tables.get("calibration")),
+        misfit="calibration" in tables and tables["calibration"].yes("misfit"),
     )
     _check_at_once(study)
     return study
@@ -492,6 +512,13 @@ def _recipe(tables: dict[str, Table]) -> Recipe:
             groups=tuple(table.texts("groups")) if "groups" in table else (),
             inputs=tuple(table.texts("inputs")) if "inputs" in table else (),
         )
+
+
+def _splits(table: Table | None) -> int:
+    """Return how many random splits are asked for; 0: none."""
+    if table is None or "splits" not in table:
+        return 0
+    return whole(table.whole("splits"), f"{table.where} splits", 2)
 
 
 def _inference(table: Table) -> Inference:

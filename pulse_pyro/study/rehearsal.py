@@ -12,7 +12,7 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.envs.agents import oful_full, pulse
-from pulse_pyro.envs.simulation import Agent, Run, Team, laid_out, simulate
+from pulse_pyro.envs.simulation import Agent, Run, Team, bound_of, laid_out, simulate
 from pulse_pyro.envs.teams import RewardScale, learner
 from pulse_pyro.envs.world import World
 from pulse_pyro.policies.guard import Learner, Series
@@ -65,7 +65,7 @@ class Candidate:
         if self.ceiling:
             return "sees W: a ceiling"
         if self.fenced:
-            return "ball, heuristic here" if self.doubt else "guarantee"
+            return "ball, heuristic here" if self.doubt else "conditional guarantee"
         return "tuned by simulation" if self.tuned else "measured"
 
 
@@ -100,12 +100,12 @@ def fenced(agent: Agent | Team) -> bool:
 
 def on_trust(agent: Agent | Team, calibration: Calibration) -> tuple[str, str]:
     """Return what an agent's ball rests on, and why it need not hold; nothing without a ball."""
-    if isinstance(agent, Team) and agent.ball is not None:
-        return "; ".join(agent.ball.rests_on), agent.ball.heuristic
     if not fenced(agent):
         return "", ""
+    _, rests_on, heuristic = bound_of(agent)
     doubt = "" if calibration.usable else "a check of the calibration failed"
-    return "the calibration, sigma, theta_bound", doubt
+    own = isinstance(agent, Team)  # a ball knows whether it hangs on the calibration
+    return rests_on or "the calibration, sigma, theta_bound", heuristic or ("" if own else doubt)
 
 
 def patient(agent: Agent | Team, sigma: float) -> Team | None:

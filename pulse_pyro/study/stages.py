@@ -16,10 +16,14 @@ from pulse_pyro._core.as_json import records, to_json
 from pulse_pyro._core.saved import save
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.planner import Plan, plan
+from pulse_pyro.calibration.planted import SmallestMisfit, smallest_misfit
 from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.calibration.split_stability import Stability, stability
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.envs.simulation import Run
 from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.report.calibration import calibration_sections
+from pulse_pyro.report.ladder import IN_REWARD, ladder_table, split_table
 from pulse_pyro.report.law import data_sections, law_sections
 from pulse_pyro.report.page import Section, sections_to_plain, stage_sections
 from pulse_pyro.report.policy import policy_sections, radius_sections
@@ -177,7 +181,8 @@ def calibrate_study(path: str | Path, out: str | Path | None = None) -> Calibrat
     Needs the stage fit, up to date. Writes ``calibrate/calibration`` (see :func:`save`),
     ``calibrate/calibration.json`` and the page's sections.
     With [calibration] mode "all" the band uses every unit, see :func:`all_units` for what that
-    relies on; the law itself is that of the stage fit, in either mode.
+    relies on; the law itself is that of the stage fit, in either mode. With splits and misfit there
+    (they cost time) :func:`stability` and :func:`smallest_misfit` are told beside the claim.
     """
     return make_calibrate(open_workspace(path, out))
 
@@ -188,13 +193,21 @@ def make_calibrate(work: Workspace) -> Calibration:
 
 
 def _calibrate(work: Workspace) -> StageOutput[Calibration]:
-    recipe, seed = work.study.recipe, work.study.seed
-    calibration = recipe.bound(work.fitted, work.history, work.parts[1], work.features, seed=seed)
+    study, recipe = work.study, work.study.recipe
+    calibration = recipe.bound(
+        work.fitted, work.history, work.parts[1], work.features, seed=study.seed
+    )
+    steady, seen = _scrutiny(work, calibration)
+    bound = study.theta_bound
+    moved = ladder_table(calibration, bound).get(IN_REWARD)  # None where theta_bound is not known
     summary = {
         "verdict": calibration.verdict,
         "claim": calibration.claim,
         "standing": calibration.standing.name,
-        "rungs": records(calibration.ladder),
+        "rungs": records(calibration.ladder.assign(**{IN_REWARD: moved})),
+        "theta_bound": bound,
+        "stability": None if steady is None else _steadiness(calibration, steady),
+        "smallest_misfit": None if seen is None else _misfits(seen),
         "law_id": calibration.law_id,
         "level": calibration.level,
         "mode": calibration.mode,
@@ -203,16 +216,60 @@ def _calibrate(work: Workspace) -> StageOutput[Calibration]:
         **(_bounds(calibration) if calibration.usable else {}),
         "checks": records(calibration.checks_table),
     }
-    sections = stage_sections("calibrate", calibration)
+    sections = [
+        *calibration_sections(calibration, theta_bound=bound, stability=steady, misfit=seen),
+        *stage_sections("calibrate", calibration),
+    ]
     return StageOutput(calibration, calibration.law_id, summary, sections)
+
+
+def _scrutiny(
+    work: Workspace, calibration: Calibration
+) -> tuple[Stability | None, SmallestMisfit | None]:
+    """Return what other splits say, and which misfits would have been seen, where asked for.
+
+    A claim that fails needs no tests that might have seen more.
+    """
+    study = work.study
+    recipe, splits, seed = study.recipe, study.splits, study.seed
+    given = (work.law, work.history, work.features)
+    steady = stability(*given, recipe=recipe, splits=splits, seed=seed) if splits else None
+    asked = study.misfit and calibration.rung("uniform").holds
+    return steady, smallest_misfit(*given, recipe=recipe, seed=seed) if asked else None
+
+
+def _steadiness(calibration: Calibration, found: Stability) -> dict[str, Any]:
+    """Return verdicts over splits of every rung, sizes of those that hold, and tests."""
+    return {
+        "splits": len(found.verdicts),
+        "uniform": found.verdict,
+        "no_band": float(found.refused.mean()),
+        "rungs": records(split_table(calibration, found)),
+        "tests": records(found.gates),
+    }
+
+
+def _misfits(found: SmallestMisfit) -> dict[str, Any]:
+    """Return the smallest misfits that would have been seen, and how often none was there."""
+    return {
+        "power": found.power,
+        "level": found.level,
+        "false_alarms": found.false_alarms,
+        "tested": found.tested,
+        "misfits": records(found.table),
+    }
 
 
 def _bounds(calibration: Calibration) -> dict[str, Any]:
     """Return D_t and the table of targets: only where the claim behind them holds."""
-    d = calibration.bound
+    d, feeds = calibration.bound, calibration.feeds
+    assert feeds is not None  # else it is not usable
     low, middle, high = (float(v) for v in np.quantile(d, [0.05, 0.5, 0.95]))
     return {
         "D": {
+            "rung": feeds.name,
+            "benchmark": feeds.benchmark,
+            "rests_on": feeds.rests_on,
             "mean": float(d.mean()),
             "largest": float(d.max()),
             "median": middle,
@@ -277,21 +334,30 @@ def _simulate(work: Workspace) -> StageOutput[Run]:
         "seed": study.seed,
         "runs": runs,
         "rounds": rounds,
-        "outside_share": played.outside,
+        "outside_share": None if failed else played.outside,
         "notes": played.notes,
         "heuristic": dict(played.heuristic),
+        "rests_on": {
+            name: bound.rests_on
+            for name, bound in zip(played.run.names, played.run.bounds, strict=True)
+            if bound.rests_on and not bound.heuristic
+        },
         "table": records(played.run.table),
     }
     sections = [
         Section("What was played", played.text),
-        *_radius(played, "a check of the calibration failed" if failed else policies.memory),
-        *policy_sections(played.run, played.agents, heuristic=played.heuristic, votes=played.votes),
+        *_radius(
+            played,
+            work.calibration,
+            "a check of the calibration failed" if failed else policies.memory,
+        ),
+        *policy_sections(played.run, played.agents, votes=played.votes),
         *stage_sections("simulate", played.run),
     ]
     return StageOutput(played.run, work.fitted.id, summary, sections)
 
 
-def _radius(played: StudySimulation, invalid: str) -> list[Section]:
+def _radius(played: StudySimulation, calibration: Calibration, invalid: str) -> list[Section]:
     """Return what the calibrated radius is made of; invalid : why it bounds nothing, "" if it may.
 
     A claim that failed is not shown as a number.
@@ -301,7 +367,11 @@ def _radius(played: StudySimulation, invalid: str) -> list[Section]:
     if invalid:
         text = f"Not shown: {invalid}, so no radius of the confidence ball holds."
         return [Section("Radius", text)]
-    return radius_sections(played.parts, outside=played.outside)
+    feeds = calibration.feeds
+    assert feeds is not None  # the policy has errors to play with
+    return radius_sections(
+        played.parts, outside=played.outside, rests_on=feeds.rests_on, benchmark=feeds.benchmark
+    )
 
 
 def _rival_world(work: Workspace) -> RivalWorld:

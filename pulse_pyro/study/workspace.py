@@ -315,6 +315,8 @@ def inputs_of(work: Workspace, stage: str, above: Mapping[str, Record]) -> dict[
             "[features]": _values(study.feature_section, without="file"),
             FILES["features"]: work.opened["features"],
             "[calibration]": repr(replace(recipe, inference=None, fit=0.5)),
+            "[calibration] splits, misfit": repr((study.splits, study.misfit)),
+            "[policy] theta_bound": repr(study.theta_bound),
         }
     if stage == "simulate":
         inputs["[policy]"] = _values(study.policy)

@@ -18,6 +18,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.checks import GATES
 from pulse_pyro.calibration.recipe import fit_law
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
@@ -73,20 +74,35 @@ class StudyPolicies:
             }
         messages = [str(warning.message) for warning in warned]
         notes += [message for message in messages if message not in notes]
-        ridge = self.stakes.ridge
-        return {
-            name: replace(agent, ridge=ridge) if isinstance(agent, Agent) else self._called(agent)
-            for name, agent in made.items()
-            if agent
-        }
+        return {name: self._called(agent) for name, agent in made.items() if agent}
 
-    def _called(self, team: Team) -> Team:
-        """Call a guard a heuristic where what the law leaves of W has memory: no ball is valid."""
-        ball = team.ball
-        if ball is None or not self.memory or self.memory in ball.heuristic:
-            return team
-        why = "; ".join(filter(None, (ball.heuristic, self.memory)))
-        return replace(team, ball=replace(ball, heuristic=why))
+    def _called(self, agent: Agent | Team) -> Agent | Team:
+        """Call a ball a heuristic where what it rests on is refuted by held-out units.
+
+        An agent without a guard has the ridge of [policy].
+        """
+        if isinstance(agent, Agent):
+            why = self._doubt(agent.heuristic, agent.rests_on) if agent.rests_on else ""
+            return replace(agent, ridge=self.stakes.ridge, heuristic=why)
+        ball = agent.ball
+        if ball is None:
+            return agent
+        return replace(
+            agent, ball=replace(ball, heuristic=self._doubt(ball.heuristic, ball.rests_on))
+        )
+
+    def _doubt(self, heuristic: str, rests_on: tuple[str, ...]) -> str:
+        """Add to why a ball need not hold: W has memory, or is not of the form it rests on."""
+        linear = any(each.startswith("E[W | S] is linear") for each in rests_on)
+        new = [self.memory, self._misfit if linear else ""]
+        return "; ".join(filter(None, [heuristic, *(why for why in new if why not in heuristic)]))
+
+    @property
+    def _misfit(self) -> str:
+        """Which tests of the calibration show that E[W | S] is not of the law's form, if any."""
+        checks = self.calibration.rung("uniform").checks
+        failed = [check.name for check in checks if check.name in GATES and check.verdict == "fail"]
+        return f"E[W | S] is not of the law's form ({', '.join(failed)})" if failed else ""
 
 
 COMMITTEE = "committee lets all that do not see W vote, by the evidence of rewards, "
@@ -636,4 +652,13 @@ def _merged(runs: list[Run]) -> Run:
         np.concatenate([getattr(run, name) for run in runs], axis=1)
         for name in ("overruled", "radius", "held")
     )
-    return Run(first.names, action, regret, cond, gap, overruled, radius, held, first.benchmarks)
+    return replace(
+        first,
+        action=action,
+        regret=regret,
+        regret_cond=cond,
+        info_gap=gap,
+        overruled=overruled,
+        radius=radius,
+        held=held,
+    )

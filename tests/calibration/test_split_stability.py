@@ -51,6 +51,21 @@ def test_a_rung_that_fails_in_half_of_the_splits_fails_whatever_its_tests_say(
     assert (said in repr(found)) == (word == "fail")
 
 
+def test_a_rung_that_fails_over_all_splits_has_no_size_of_those_in_which_it_held(monkeypatch):
+    quiet, loud = dict.fromkeys(GATES, 0.6), dict.fromkeys(GATES, 1e-4)
+    for failing, p in ((2, quiet), (1, loud), (1, quiet)):
+        words = ["fails"] * failing + ["conditional"] * (4 - failing)
+        found = stable(
+            monkeypatch, [result(word, p)._replace(sizes=(0.1234, 1.0)) for word in words]
+        )
+        fails = failing == 2 or p is loud
+        assert found.fails("uniform") == fails
+        assert np.isnan(found.table.loc["uniform", "smallest"]) == fails
+        assert ("0.123" in repr(found)) == (not fails)
+        assert found.table.loc["free", "smallest"] == 1.0
+        assert not found.fails("free")
+
+
 @pytest.mark.filterwarnings("error")
 def test_splits_without_a_band_or_a_test_count_as_not_a_number(monkeypatch):
     one, two, *_ = GATES

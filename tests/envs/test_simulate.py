@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import pulse_pyro as pp
 from pulse_pyro._core.errors import FeatureError, SettingError
 from pulse_pyro.data.summary import Lags
 from pulse_pyro.envs.agents import oful, oful_full, oful_lags, oful_paper, pulse
@@ -181,3 +182,31 @@ def test_an_agent_that_refuses_to_play_is_not_the_best():
     world = main_linear().world(2, 20, rng=np.random.default_rng(0))
     run = simulate(world, [Agent("broken", world.phi * np.nan), Agent("full", world.phi)])
     assert "lowest conditional regret: full; agents that refused" in repr(run)
+
+
+def test_whom_bounds_are_against_and_what_they_rest_on_is_told(tmp_path):
+    zeros = np.zeros((4, 2, 3))
+    run = pp.envs.Run(
+        ("a", "b", "c", "d"),
+        zeros.astype(int),
+        zeros,
+        zeros,
+        np.zeros(2),
+        benchmarks=("the best policy on S",) * 3 + ("",),
+        rests_on=("sigma holds", "sigma holds", "the moon is round", ""),
+        heuristic=("", "", "W remembers", ""),
+    )
+    assert run.table["benchmark"].tolist() == [
+        "the best policy on S",
+        "the best policy on S",
+        "the best policy on S (heuristic)",
+        "",
+    ]
+    said = repr(run)
+    assert "The bound of a, b is against the best policy on S, conditional on: sigma holds." in said
+    assert "Heuristic, no guarantee: W remembers; so the ball of c need not hold." in said
+    assert "the moon is round" not in said
+    assert repr(pp.load(pp.save(run, tmp_path / "run"))) == said
+    old = replace(run, benchmarks=(), rests_on=(), heuristic=())
+    assert old.table["benchmark"].tolist() == [""] * 4
+    assert "bound" not in repr(old)

@@ -11,8 +11,10 @@ from numpy.testing import assert_allclose
 
 import pulse_pyro as pp
 from pulse_pyro._core.as_json import to_json
+from pulse_pyro.calibration.planted import SmallestMisfit
 from pulse_pyro.calibration.rung import no_rung
-from pulse_pyro.report.ladder import headline, ladder_table, reward_size
+from pulse_pyro.calibration.split_stability import Stability
+from pulse_pyro.report.ladder import headline, ladder_table, reward_size, split_table
 from pulse_pyro.report.page import plain_text, sections_to_plain
 from pulse_pyro.report.plots import COLOURS
 from tests.calibration.helpers import CURVE, W_FEATURES, split_archive
@@ -328,7 +330,111 @@ def test_sizes_are_told_in_the_units_of_w_and_of_the_reward(grouped):
     moved = table["in units of the reward"]
     assert_allclose(moved, 2.0 * np.sqrt(2.0) * table["in units of w0"])
     assert reward_size(grouped, np.array([0.5]), 1.0) == pytest.approx(np.sqrt(0.5))
-    assert "in units of the reward" not in ladder_table(grouped)
+
+
+def test_where_theta_bound_is_not_known_the_column_says_so(grouped):
+    known, open_ = (ladder_table(grouped, theta_bound=bound) for bound in (2.0, None))
+    told = "in units of the reward, times theta_bound"
+    assert_allclose(known["in units of the reward"], 2.0 * open_[told])
+    assert "in units of the reward" not in open_
+    texts = {
+        bound: next(
+            s.text
+            for s in pp.report.calibration_sections(grouped, theta_bound=bound)
+            if s.title == "Ladder of claims"
+        )
+        for bound in (2.0, None)
+    }
+    assert "theta_bound 2;" in texts[2.0]
+    assert "theta_bound is not known here: multiply by it" in texts[None]
+
+
+def test_the_ladder_says_whom_policies_are_compared_with(grouped):
+    for verdict in ("conditional", "fails"):
+        changed = with_rung(grouped, "uniform", verdict)
+        sections = pp.report.calibration_sections(changed)
+        text = next(s.text for s in sections if s.title == "Ladder of claims")
+        due = "against the best policy on S, if the moon is round." in text
+        assert due == (verdict == "conditional")
+
+
+# --- how firm the conditional claim is ----------------------------------------------------------
+
+
+def misfits(**changes):
+    """The smallest misfits seen: of a bend; none of a jump; of a sign time ran out."""
+    found = SmallestMisfit(
+        kinds=("bend", "jump", "sign"),
+        size=np.array([0.1428, np.nan, np.nan]),
+        seen=np.array([33, 0, 0]),
+        tried=np.array([40, 0, 0]),
+        in_time=np.array([True, True, False]),
+        power=0.8,
+        level=0.01,
+        false_alarms=0.05,
+        tested=40,
+    )
+    return replace(found, **changes)
+
+
+def splits_of(*uniform):
+    """Stability whose uniform rung had these verdicts; sizes of four digits where it held."""
+    sizes = [[1.234 + i if word != "fails" else np.nan] * 5 for i, word in enumerate(uniform)]
+    return Stability(
+        rungs=NAMES,
+        verdicts=tuple((word, "stands", "not asked", "stands", "stands") for word in uniform),
+        sizes=np.array(sizes),
+        tests=("lack of fit",),
+        p=np.full((len(uniform), 1), 0.5),
+        refused=np.zeros(len(uniform), bool),
+    )
+
+
+def beside(calibration, **asked):
+    return pp.report.calibration_sections(calibration, **asked)[0].text
+
+
+def test_misfits_and_splits_stand_beside_the_conditional_claim(grouped, tmp_path):
+    calibration = with_rung(grouped, "uniform", "conditional")
+    asked = {"misfit": misfits(), "stability": splits_of("conditional", "conditional", "fails")}
+    text = beside(calibration, **asked)
+    claim = text.index("Conditional, rung uniform")
+    for said in (
+        "80% of the time",
+        "bend 0.1428; jump not at any size tried; sign not known, as time ran out",
+        "something was seen 5% of the time (of 40)",
+        "Over 3 random splits of the archive the rung uniform: conditional in 67%, fails in 33%",
+        "its size from 1.2 to 2.2 sd",
+    ):
+        assert text.index(said) > claim
+    assert "Not asked" not in text
+    page = page_of(calibration, tmp_path, **asked)
+    assert "1.234" in page
+    assert "The same ladder on 3 random splits" in page
+
+
+def test_a_page_says_how_to_ask_for_what_was_not_asked(grouped):
+    calibration = with_rung(grouped, "uniform", "conditional")
+    both = beside(calibration)
+    for words in ("misfit = true", "splits = 5", "calibration.smallest_misfit"):
+        assert words in both
+    assert "splits = 5" not in beside(calibration, stability=splits_of("conditional"))
+    assert "misfit = true" not in beside(calibration, misfit=misfits())
+    assert "Not asked" not in beside(with_rung(grouped, "uniform", "fails"))
+
+
+@pytest.mark.parametrize("uniform", [("conditional", "fails"), ("conditional", "conditional")])
+def test_what_fails_here_or_over_splits_has_no_size_of_any_split(grouped, tmp_path, uniform):
+    verdict = "fails" if "fails" not in uniform else "conditional"
+    calibration = with_rung(grouped, "uniform", verdict)
+    asked = {"misfit": misfits(), "stability": splits_of(*uniform)}
+    assert asked["stability"].fails("uniform") == ("fails" in uniform)
+    table = split_table(calibration, asked["stability"])
+    assert table.loc["uniform", ["size, median", "smallest", "largest"]].isna().all()
+    assert table.loc["forecast", "smallest"] == 1.234
+    assert "groups" not in table.index  # not asked
+    assert "its size from" not in beside(calibration, **asked)
+    assert ("0.1428" in page_of(calibration, tmp_path, **asked)) == (verdict == "conditional")
 
 
 def test_a_band_with_fewer_inputs_than_the_law_is_drawn_over_its_own():

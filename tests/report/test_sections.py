@@ -156,14 +156,42 @@ def test_guards_are_told_of_those_that_have_one():
 
 def test_no_radius_is_told_of_a_guard_that_promises_nothing():
     why = {"agent0": "a check failed", "agent1": "W remembers"}
-    one = policy_sections(guarded_run(), heuristic={"agent0": "a check failed"})[1]
+    one = policy_sections(replace(guarded_run(), heuristic=("a check failed", "", "")))[1]
     assert np.isnan(one.table.loc["agent0", "radius"])
     assert one.table.loc["agent1", "radius"] == 1.0
-    both = policy_sections(guarded_run(), heuristic=why)[1]
+    both = policy_sections(replace(guarded_run(), heuristic=(*why.values(), "")))[1]
     assert both.table.columns.tolist() == ["overruled"]
     for name, reason in why.items():
         assert f"Heuristic, no guarantee: {reason}" in both.text
         assert name in both.text
+
+
+def bounded_run():
+    """The same, with what is claimed of their regret; the last has a ball, but no guard."""
+    rests = ("the moon is round; sigma holds", "sigma holds", "the sea is deep")
+    against = ("the best policy on the forecast", "the best policy on S", "the best policy on S")
+    return replace(guarded_run(), benchmarks=against, rests_on=rests, heuristic=("", "", ""))
+
+
+def test_a_guard_is_told_with_whom_it_is_against_and_what_it_rests_on():
+    run = bounded_run()
+    regret, guards, *_ = policy_sections(run)
+    assert guards.table["benchmark"].tolist() == list(run.benchmarks[:2])
+    for i in range(2):
+        said = f"The bound of agent{i} is against {run.benchmarks[i]}, conditional on: "
+        assert said + run.rests_on[i] in guards.text
+    assert "against the best policy on S, the law's" not in guards.text
+    assert "agent2 is against the best policy on S, conditional on: the sea is deep" in regret.text
+    odd = policy_sections(replace(run, heuristic=("W remembers", "", "")))[1]
+    assert odd.table["benchmark"].tolist() == ["", "the best policy on S"]
+    assert "the moon is round" not in odd.text
+
+
+def test_a_radius_of_a_conditional_rung_is_called_conditional():
+    parts = np.ones((3, 3))
+    (said,) = radius_sections(parts, rests_on="the moon is round", benchmark="the best policy on S")
+    assert "Conditional: it holds if the moon is round." in said.text
+    assert "Regret is against the best policy on S." in said.text
 
 
 def test_the_votes_of_a_committee_are_drawn_as_they_were():

@@ -107,7 +107,9 @@ def test_its_page_shows_guards_and_the_votes_of_the_committee(made):
         for section in json.loads((folder / "simulate" / "sections.json").read_text())
     }
     guards = found["Guards"]["table"]
-    assert guards["columns"] == ["agent", "overruled", "radius", "held"]
+    assert guards["columns"] == ["agent", "overruled", "radius", "held", "benchmark"]
+    assert {row[-1] for row in guards["rows"]} == {"the best policy on S"}
+    assert "conditional on: the calibration's band" in found["Guards"]["text"]
     assert [row[0] for row in guards["rows"]] == ["committee", "guarded"]  # 20 units are few
     radius = demo.run.radius[demo.run.names.index("guarded")].mean()
     assert guards["rows"][1][2] == pytest.approx(radius)

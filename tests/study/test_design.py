@@ -223,7 +223,8 @@ def test_a_tie_goes_to_the_guarantee():
     tied = made_up(figures(0.002, 0.05), fenced=True)
     assert tied.worst[0] < tied.worst[1]
     assert tied.recommended == "guarded"
-    assert "carries its guarantee" in tied.recommendation
+    assert "carries its guarantee, conditional on: " in tied.recommendation
+    assert tied.ranking.loc["guarded", "standing"] == "conditional guarantee"
     assert "paired" in tied.recommendation
 
 

@@ -78,6 +78,10 @@ def test_a_whole_study(study):
     )
     assert found.stakes() == pp.calibration.Stakes(2000, 0.3, 1.1, 1.0, 0.05)
     assert found.seed == 3
+    assert (found.splits, found.misfit, found.theta_bound) == (0, False, 1.1)
+    asked = study(("level = 0.9", "level = 0.9\nsplits = 5\nmisfit = true"))
+    assert (asked.splits, asked.misfit) == (5, True)
+    assert asked.recipe == found.recipe
 
 
 def test_defaults_are_those_of_the_library(study):
@@ -182,6 +186,9 @@ BAD = [
     ("sigma = 0.3", "reward_low = 1.0\nreward_high = 0.0", "high - low must be"),
     ("sigma = 0.3", "sigma = true", "should look like 0.5, but got True"),
     ("seed = 3", 'seed = "three"', "study.toml seed should look like 0"),
+    ("level = 0.9", "level = 0.9\nsplits = 1", "splits must be a whole number >= 2"),
+    ("level = 0.9", "level = 0.9\nsplits = true", "splits should look like 5, but got True"),
+    ("level = 0.9", "level = 0.9\nmisfit = 1", "misfit should look like true, but got 1"),
     ("level = 0.9", "level = 95", r"\[calibration\] Recipe: level must .* mean 0.95"),
     ('mode = "all"', 'mode = "al"', "did you mean 'all'"),
     ("fit = 0.4", "fit = 1.0", "Recipe: fit must be a share"),

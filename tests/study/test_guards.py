@@ -52,6 +52,33 @@ def test_a_failed_calibration_makes_its_guards_heuristics(made):
     assert "the guard of committee, guarded is a heuristic" in who_plays(agents)
 
 
+def test_a_refuted_form_makes_the_guard_that_rests_on_it_a_heuristic(made):
+    policies, world, _ = made
+    worse = with_failure(policies.calibration, "jumps")
+    found = heuristics(replace(policies, calibration=worse).agents(world, []))
+    assert found["adaptive_guarded"] == "E[W | S] is not of the law's form (jumps)"
+
+
+def test_a_run_tells_whom_balls_are_against_and_what_they_rest_on(made):
+    policies, world, _ = made
+    names = ("guarded", "pulse_calibrated", "pulse")
+    agents = replace(policies, names=names).agents(world, [])
+    run = pp.simulate(world, list(agents.values()))
+    feeds = policies.calibration.feeds
+    assert feeds.verdict == "conditional"
+    for bound in run.bounds[:2]:
+        assert bound.benchmark == feeds.benchmark
+        assert f"that {feeds.rests_on}" in bound.rests_on
+        assert bound.heuristic == ""
+    assert run.bounds[2] == ("", "", "")
+    assert f"that {feeds.rests_on}" in repr(run)
+    doubted = replace(policies, names=names, memory="W remembers").agents(world, [])
+    assert [agent.heuristic for agent in (doubted["pulse_calibrated"], doubted["pulse"])] == [
+        "W remembers",
+        "",
+    ]
+
+
 def test_memory_makes_every_guard_a_heuristic(made):
     policies, world, _ = made
     agents = replace(policies, memory="W remembers").agents(world, [])

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import pulse_pyro as pp
+from pulse_pyro.calibration.planted import PLANTS
 from pulse_pyro.cli import main
 from pulse_pyro.report.calibration import calibration_verdict
 from pulse_pyro.study import demo, stages, worlds
@@ -219,3 +220,74 @@ def test_the_simulation_says_that_it_does_not_test_the_bound(made):
     page = (made.parent / "results" / "report.html").read_text()
     assert "same held-out units as the calibration" in page
     assert "by construction" in page
+
+
+def ladder_of(folder):
+    sections = json.loads((folder / "calibrate" / "sections.json").read_text())
+    return next(s for s in sections if s["title"] == "Ladder of claims"), sections[0]["text"]
+
+
+def test_a_study_tells_sizes_in_units_of_the_reward(study):
+    folder = study.parent / "results"
+    stored = json.loads((folder / "calibrate" / "calibration.json").read_text())
+    assert stored["theta_bound"] == 1.1
+    ladder, first = ladder_of(folder)
+    at = ladder["table"]["columns"].index("in units of the reward")
+    assert [row[at] for row in ladder["table"]["rows"]] == [
+        rung["in units of the reward"] for rung in stored["rungs"]
+    ]
+    assert "misfit = true" in first
+    assert (stored["stability"], stored["smallest_misfit"]) == (None, None)
+    text = study.read_text()
+    study.write_text(text[: text.index("[policy]")])
+    pp.study.calibrate_study(study)
+    ladder, _ = ladder_of(folder)
+    assert "in units of the reward, times theta_bound" in ladder["table"]["columns"]
+    assert "theta_bound is not known here" in ladder["text"]
+
+
+def test_splits_and_misfits_that_are_asked_for_are_stored_and_shown(study, monkeypatch):
+    edit(study, ("level = 0.95", "level = 0.95\nsplits = 2\nmisfit = true"))
+    real = stages.smallest_misfit
+
+    def quick(*given, **how):
+        return real(*given, **how, reps=1, seconds=1.0)
+
+    monkeypatch.setattr(stages, "smallest_misfit", quick)
+    calibration = pp.study.calibrate_study(study)
+    folder = study.parent / "results"
+    stored = json.loads((folder / "calibrate" / "calibration.json").read_text())
+    assert calibration.rung("uniform").verdict == "conditional"
+    assert stored["stability"]["splits"] == 2
+    rungs = {row["rung"]: row for row in stored["stability"]["rungs"]}
+    assert rungs["forecast"]["stands"] == 1.0
+    assert [row["misfit"] for row in stored["smallest_misfit"]["misfits"]] == list(PLANTS)
+    ladder, first = ladder_of(folder)
+    assert "The smallest misfit its tests would have seen 80% of the time" in first
+    assert "Over 2 random splits" in first
+    assert "Not asked" not in first
+    assert len(ladder["more"]) == 1
+
+
+def test_no_misfits_are_looked_for_behind_a_claim_that_fails(study, monkeypatch):
+    frame = pd.read_csv(study.parent / "archive.csv")
+    frame["w0"] += 3.0 * np.square(frame["s"])
+    frame.to_csv(study.parent / "archive.csv", index=False)
+    edit(study, ("level = 0.95", 'level = 0.95\nband = "linear"\nsplits = 2\nmisfit = true'))
+
+    def refuse(*given, **how):
+        raise AssertionError("the claim fails")
+
+    monkeypatch.setattr(stages, "smallest_misfit", refuse)
+    pp.study.fit_study(study)
+    calibration = pp.study.calibrate_study(study)
+    assert calibration.rung("uniform").verdict == "fails"
+    folder = study.parent / "results"
+    stored = json.loads((folder / "calibrate" / "calibration.json").read_text())
+    assert stored["smallest_misfit"] is None
+    (uniform,) = [row for row in stored["stability"]["rungs"] if row["rung"] == "uniform"]
+    assert (uniform["smallest"], uniform["size, median"], uniform["largest"]) == (None,) * 3
+    assert [r["in units of the reward"] for r in stored["rungs"] if r["rung"] == "uniform"] == [
+        None
+    ]
+    assert "D" not in stored

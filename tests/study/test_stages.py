@@ -206,7 +206,9 @@ EDITS = [
     ("level = 0.95", 'level = 0.95\nband = "linear"', ["calibrate", "simulate", "report"]),
     ('"w0*a"', '"a", "w0*a"', ["calibrate", "simulate", "report"]),
     ("horizon = 40", "horizon = 30", ["simulate", "report"]),
-    ("theta_bound = 1.1", "theta_bound = 1.2", ["simulate", "report"]),
+    ("theta_bound = 1.1", "theta_bound = 1.2", ["calibrate", "simulate", "report"]),
+    ("level = 0.95", "level = 0.95\nsplits = 5", ["calibrate", "simulate", "report"]),
+    ("level = 0.95", "level = 0.95\nmisfit = true", ["calibrate", "simulate", "report"]),
 ]
 
 
