@@ -14,7 +14,7 @@ from pulse_pyro._core.errors import DataError, ModelError, PulseError, SettingEr
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Check, UnfittedLaw, picture
-from pulse_pyro.calibration.calibration import Calibration, reward_bound
+from pulse_pyro.calibration.calibration import FREE, UNIFORM, Calibration, reward_bound
 from pulse_pyro.calibration.decay import FEWEST, Crossing, Decay, fit_decay, reach
 from pulse_pyro.calibration.recipe import Recipe
 from pulse_pyro.calibration.rung import Rung
@@ -474,7 +474,7 @@ def _settle(
     uniform, method = full.rung("uniform"), recipe.method
     if not uniform.holds or not full.parts:
         archive = f"the whole archive of {len(history.units)} units"
-        below = any(rung.holds for rung in full.rungs[1:])
+        below = any(rung.holds for rung in full.rungs if rung.name not in (UNIFORM, FREE))
         if not full.parts and not below:
             raise DataError(f"plan: {archive} cannot be fitted and calibrated: {full.why}")
         why = f"{archive} gives no uniform bound, so there is no regret to plan by. {uniform.claim}"

@@ -28,7 +28,8 @@ class RungDecay:
     ----------
     name : of the rung. clusters : of the archive now.
     size : its bound now, in standard deviations of W, mean over orderings; NaN if it fails.
-    alike : what was the same at every size that is compared: bins, groups, functions.
+    alike : of what that speaks, and the bound at every size that is compared: how many bins, lines
+        of groups and targets, functions.
     decay : of its size over clusters; None where there is none. why : why, then.
     """
 
@@ -127,6 +128,7 @@ def _followed(name: str, judged: Sequence[tuple[int, Sequence[Calibration]]]) ->
         kept = _kept(values)
         if kept is not None:
             first, some = kept
+            size = float(some[:, -1].mean())  # of as many functions as its decay is
             return RungDecay(name, clusters, size, kind, fit_decay(units[first:], some), "")
     few = f"not known: fewer than {FEWEST} sizes of the archive have so many {_OF[name]}"
     return RungDecay(name, clusters, size, kinds[-1], None, few)
