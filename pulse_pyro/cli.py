@@ -53,8 +53,9 @@ OFFERS: dict[tuple[str, str], tuple[str, ...]] = {
 } | {(verb, "study"): ("toml",) for verb in (*STAGES, "run", "plan", "design")}
 CODES = (
     "exit codes: 0 done; 1 done, but a verdict of diagnose or calibrate is fail (verbs diagnose, "
-    "calibrate, report, run); 2 bad input, nothing half-written; 70 a fault of pulse-pyro, to be "
-    "reported to the project's issue tracker; 130 stopped; 141 the reader of its output has gone."
+    "calibrate, report, run), or the rung uniform that plan plans by fails; 2 bad input, nothing "
+    "half-written; 70 a fault of pulse-pyro, to be reported to the project's issue tracker; 130 "
+    "stopped; 141 the reader of its output has gone."
 )
 
 
@@ -620,9 +621,11 @@ def _plan(arguments: argparse.Namespace) -> int:
         from pulse_pyro.report.page import write_svg
 
         write_whole(arguments.out / "plan.json", to_json(plan.to_json()))
-        write_svg(arguments.out / "plan.svg", plan.plot(), plan.verdict)
-        print(f"written: {arguments.out / 'plan'}.json, .svg", file=sys.stderr)
-    return 0
+        drawn = plan.answer != "refused"
+        if drawn:
+            write_svg(arguments.out / "plan.svg", plan.plot(), plan.verdict)
+        print(f"written: {arguments.out / 'plan'}.json{', .svg' * drawn}", file=sys.stderr)
+    return int(plan.answer == "refused")
 
 
 def _design(arguments: argparse.Namespace) -> int:

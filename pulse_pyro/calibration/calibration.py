@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-UNIFORM, FORECAST_RUNG, FREE = "uniform", "forecast", "free"
+UNIFORM, FORECAST_RUNG, GROUPS, FREE = "uniform", "forecast", "groups", "free"
 NO_ERRORS = (
     "this calibration has no error at single contexts, which a policy needs; its strongest claim "
     "is another: {claim}"
@@ -218,7 +218,14 @@ class Calibration:
         """Return C for :func:`robust`: what all errors of a run of so many rounds add up to.
 
         C = rounds (m + t sd sqrt(1 + 1/n)), m and sd over the n series of max_a e_{t,a} averaged
-        over each, t the ``level`` quantile of Student's t with n - 1 degrees of freedom.
+        over each, t the ``level`` quantile of Student's t with n - 1 degrees of freedom. Of a rung
+        that bounds the root mean square b_j of the error delta_j of target j over contexts
+
+            C = rounds sum_j b_j sqrt(K_j),  K_j like m + t sd sqrt(1 + 1/n), of max_a |M_aj(s_t)|^2
+
+        (q targets, 1 - (1 - level) / q in place of level), |M_aj| what an error of 1 in target j
+        moves the reward of action a by at most: S ||M_aj||, or by ``theta_bounds`` if that is less.
+        By Cauchy-Schwarz E[|M| |delta|] <= rms(M) rms(delta), however the two go together.
 
         Parameters
         ----------
@@ -226,49 +233,58 @@ class Calibration:
             held-out ones, whose errors are known already.
         rounds : T, rewards that will be learned from. theta_bound, theta_bounds : as in
             :meth:`reward_error`. level : of the bound on one further series' mean.
-        rung : None: errors context by context, of the band. "average", "groups" or "free": the same
-            bound b_j at every context, that rung's (its largest group), which needs no band. It
-            buys C for runs whose contexts are like the archive's: by Jensen the mean of |delta_j|
-            is at most its root mean square, which "free" bounds, and "average" does for the part
-            its functions see; "groups" bounds mean errors, so only if the error is the same
-            throughout each group.
+        rung : None: errors context by context, of the band. "free" or "average": from that rung's
+            root mean square, which needs no band. "average" charges only the part of the error
+            that its k functions see, and is refused where k = 1. "groups" is refused: errors of
+            either sign may cancel in a mean, of all rows or of a group, and a C must count both.
 
         Not covered: series of another law, or much shorter than these (their mean varies more),
-        rounds with an input that is not seen, and means far from normal. The bound on the errors
-        themselves holds with the calibration's own level, on top.
+        rounds with an input that is not seen, and means far from normal. Of a rung the errors are
+        bounded on average over rows of the archive: C is then a bound on what a run adds up to on
+        average, with room for how |M| varies between runs, but not for a run in which the law does
+        worse than it did on average, nor for series whose length goes with their contexts. The
+        bound on the errors themselves holds with the calibration's own level, on top.
         """
         history = self.contexts if s is None else as_history(s, self.contexts.schema)
+        many, most = whole(rounds, "budget: rounds", 1), share(level, "budget: level")
         if rung is not None:
-            error = self._alike(self.rung(rung), history.s)
-        else:
-            self.require_usable(
-                "budget", " Ask for a rung that stands: budget(..., rung='average')."
-            )
-            error = self.error if s is None else self.error_at(history)
-        worst = reward_bound(error, theta_bound, theta_bounds).max(-1)
-        known = np.isfinite(worst)
-        counts = history.unit_sums(known.astype(np.float64))
-        if (counts > 0).sum() < 2:
-            raise DataError(
-                f"budget: two series at least must have a complete context, {(counts > 0).sum()} "
-                f"of {len(counts)} have; pass s (batch, time, s_dim) with several."
-            )
-        total = history.unit_sums(np.where(known, worst, 0.0))
-        mean = total[counts > 0] / counts[counts > 0]
-        n, most = len(mean), share(level, "budget: level")
-        margin = float(stats.t.ppf(most, n - 1) * mean.std(ddof=1) * np.sqrt(1.0 + 1.0 / n))
-        return whole(rounds, "budget: rounds", 1) * float(mean.mean() + max(margin, 0.0))
+            wanted = self.rung(rung)
+            return many * self._on_average(wanted, history, theta_bound, theta_bounds, most)
+        self.require_usable("budget", " Ask for a rung that stands: budget(..., rung='free').")
+        error = self.error if s is None else self.error_at(history)
+        return many * _one_more(history, reward_bound(error, theta_bound, theta_bounds), most)
 
-    def _alike(self, rung: Rung, s: Float2) -> Float3:
-        """Return E (rows, action, d) of a rung's one bound for each target, at rows s."""
+    def _on_average(
+        self,
+        rung: Rung,
+        history: History,
+        theta_bound: float,
+        theta_bounds: ArrayLike | None,
+        level: float,
+    ) -> float:
+        """Return sum_j b_j sqrt(K_j), see :meth:`budget`: the mean of max_a e_{t,a} over a run."""
+        k = getattr(rung.details, "k", None)
+        if rung.name == GROUPS or (k is not None and k[-1] == 1):
+            raise SettingError(
+                f"budget: rung {rung.name!r} bounds mean errors here, in which errors of either "
+                "sign cancel; a budget needs the mean of their sizes: rung='free' bounds that, and "
+                "so does 'average' where it looks at more than the mean."
+            )
         bound = getattr(rung.details, "largest_bound", None)
         if not rung.holds or bound is None or not np.isfinite(bound).all():
             raise SettingError(
                 f"budget: rung {rung.name!r} has no bound to add up here. {rung.claim}"
             )
-        eps = np.broadcast_to(bound, (len(s), len(bound)))
+        each = 1.0 - (1.0 - level) / len(bound)
         actions = range(self.features.actions)
-        return np.stack([self.targets.errors(s, eps, a) for a in actions], axis=1)
+        total = 0.0
+        for j, b in enumerate(bound):
+            only = np.zeros((len(history.s), len(bound)))
+            only[:, j] = 1.0
+            moved = np.stack([self.targets.errors(history.s, only, a) for a in actions], axis=1)
+            reach = reward_bound(moved, theta_bound, theta_bounds)
+            total += float(b) * float(np.sqrt(_one_more(history, reach**2, each)))
+        return total
 
     def radius(
         self,
@@ -462,6 +478,23 @@ def reward_bound(
     apart = np.multiply(error, bounds, where=error != 0, out=np.zeros_like(error))
     smaller: Float3 = np.minimum(e, apart.sum(-1))
     return smaller
+
+
+def _one_more(history: History, values: Float2, level: float) -> float:
+    """Return what the mean over one more series of max_a values (rows, action) is at most."""
+    worst = values.max(-1)
+    known = np.isfinite(worst)
+    counts = history.unit_sums(known.astype(np.float64))
+    if (counts > 0).sum() < 2:
+        raise DataError(
+            f"budget: two series at least must have a complete context, {(counts > 0).sum()} "
+            f"of {len(counts)} have; pass s (batch, time, s_dim) with several."
+        )
+    total = history.unit_sums(np.where(known, worst, 0.0))
+    mean = total[counts > 0] / counts[counts > 0]
+    n = len(mean)
+    margin = float(stats.t.ppf(level, n - 1) * mean.std(ddof=1) * np.sqrt(1.0 + 1.0 / n))
+    return float(mean.mean() + max(margin, 0.0))
 
 
 # Calibrated errors for one decision at a time.

@@ -121,6 +121,8 @@ def calibration_study(
         fit, held_out = made.split(seed=seed + rep)
         fitted = law.fit(fit, seed=seed)
         calibration = calibrate(fitted, held_out, features, level=level, seed=seed + rep, band=band)
+        if not calibration.parts:
+            raise DataError(f"calibration_study: there is no band to study. {calibration.why}")
         s = calibration.contexts
         wrong = np.abs(
             expected_features(truth, features, s, size=SIZE, rng=rng).mean

@@ -183,7 +183,7 @@ def crossfit(
     calibration = Calibration(
         targets=a.targets,
         parts=parts,
-        rungs=tuple(_of_both(x, y) for x, y in zip(a.rungs, b.rungs, strict=True)),
+        rungs=tuple(_of_both(x, y, level) for x, y in zip(a.rungs, b.rungs, strict=True)),
         level=level,
         mode="crossfit",
         seed=seed,
@@ -220,10 +220,12 @@ class BothHalves:
         return pd.concat(both, names=["half"])
 
 
-def _of_both(one: Rung, two: Rung) -> Rung:
-    """Put a rung of both halves together: it holds where both do."""
+def _of_both(one: Rung, two: Rung, level: float) -> Rung:
+    """Put a rung of both halves together: it holds where both do, with probability ``level``."""
     checks = Checks(_named(one.checks, 1) + _named(two.checks, 2))
     bad = [rung for rung in (one, two) if not rung.holds]
+    if one.verdict == two.verdict == "not asked":
+        return one
     if bad:
         half = 1 + (bad[0] is two)
         claim = f"Half {half}: {bad[0].claim}"
@@ -236,8 +238,8 @@ def _of_both(one: Rung, two: Rung) -> Rung:
     return replace(
         one,
         verdict=verdict,
-        claim=f"Of two laws, each judged on the half it was not fitted on. First: {one.claim} "
-        f"Second: {two.claim}",
+        claim=f"Of two laws, each judged on the half it was not fitted on, both claims at once "
+        f"({100 * level:.4g}% together). First: {one.claim} Second: {two.claim}",
         sizes=sizes,
         rests_on=_joined(one.rests_on, two.rests_on, ", and "),
         remedy=_joined(one.remedy, two.remedy, " "),

@@ -540,7 +540,11 @@ def take_groups(groups: Groups, rows: Int, archived: int) -> Groups:
 
 
 def _labels(choice: Any, name: str, archive: _Archived) -> Array:
-    values = np.asarray(choice)
+    try:
+        # a list as objects: beside text, NaN would become the text "nan"
+        values = np.asarray(choice, object if isinstance(choice, Sequence) else None)
+    except ValueError:  # lists of different lengths
+        values = np.zeros(0)
     if not archive.fits(values.shape):
         raise DataError(
             f"groups: {name!r} must hold a label for each row of the held-out archive, {archive}, "
@@ -602,5 +606,8 @@ def _mask(mask: Any, name: str, label: Any, archive: _Archived) -> Bool:
             f"the held-out archive, {archive}, but it is {values.dtype} of shape {values.shape}."
         )
     if not values.any():
-        raise DataError(f"groups: {label!r} of {name!r} is empty: no row of the archive is in it.")
+        raise DataError(
+            f"groups: {label!r} of {name!r} is empty: no row of the archive is in it. Leave it "
+            "out, or hold out units that have such rows."
+        )
     return values

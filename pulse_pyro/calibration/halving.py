@@ -65,7 +65,10 @@ class Halving:
         made = f"{self.target}: r makes {shares[0]:.0%} of the mean bound {self.bound:.3g}, the "
         made += f"difference {shares[1]:.0%}"
         if 2 * self.monte_carlo >= self.bound:
-            return f"{made}; Monte Carlo error makes the rest: more draws come first."
+            return (
+                f"{made}; Monte Carlo error makes the rest, which no units take away: a law with "
+                "expectations in closed form, or Phi affine in W, has none."
+            )
         best, stays = round_up(self.units_at_best), round_up(self.units_if_it_stays)
         reach = math.isfinite(self.units_if_it_stays)
         if self.leaves > CHANCE:

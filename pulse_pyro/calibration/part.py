@@ -14,13 +14,14 @@ from pulse_pyro._core.errors import DataError, SettingError, nearest
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import Band
 from pulse_pyro.bands.support import Support
-from pulse_pyro.base import FittedLaw, Follower
+from pulse_pyro.base import Check, FittedLaw, Follower
 from pulse_pyro.calibration.targets import MissingTargets, Targets
 from pulse_pyro.data.history import History, Source, context_rows, series_of
 
 CONTEXTS = 1_000_000  # a calibration may be asked for, in all, before Monte Carlo failures add up
 POLICY_DRAWS = 256  # Monte Carlo draws a policy uses at least
 MC_SHARE = 0.05  # of the allowed failures, given to Monte Carlo error where there is any
+MOST_MC = 0.1  # share of a bound that Monte Carlo error may make
 FORECAST = "forecast"
 
 
@@ -212,3 +213,25 @@ class Part:
 def _steps(shape: tuple[int, ...]) -> Int:
     """Return which step each row of series (batch, time, s_dim) is, (batch * time,)."""
     return np.tile(np.arange(shape[1]), shape[0])
+
+
+def draws_check(
+    monte_carlo: Float2, total: Float2, names: Sequence[str], size: int
+) -> Check | None:
+    """Ask whether Monte Carlo error is a small part of the bound; None where there is none.
+
+    monte_carlo, total : (n, q) what it adds to the bound, and the bound, of targets ``names``.
+    size : draws made here. More of them would not do: a policy has 256 a round or more of its own,
+    whose error, the larger of the two from 256 on, is allowed for beside it.
+    """
+    shares = monte_carlo.mean(0) / total.mean(0)
+    if not shares.max() > 0:
+        return None
+    worst = int(shares.argmax())
+    share = float(shares[worst])
+    text = f"Share of the mean bound of {names[worst]} that is Monte Carlo error, of {size} draws "
+    text += f"here and {POLICY_DRAWS} in a policy."
+    if share > MOST_MC:
+        text += " No history takes it away: a law with expectations in closed form, or Phi affine "
+        text += "in W, has none."
+    return Check("Monte Carlo", "warn" if share > MOST_MC else "pass", share, MOST_MC, text)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Int, whole
+from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, whole
 from pulse_pyro._core.as_json import records
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, SettingError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._core.seeds import stream
-from pulse_pyro.bands.band import check_level
 from pulse_pyro.base import Check, UnfittedLaw, picture
-from pulse_pyro.calibration.calibration import Calibration, reward_bound
+from pulse_pyro.calibration.calibration import FREE, UNIFORM, Calibration, reward_bound
+from pulse_pyro.calibration.decay import FEWEST, Crossing, Decay, fit_decay, reach
 from pulse_pyro.calibration.recipe import Recipe
+from pulse_pyro.calibration.rung import Rung
+from pulse_pyro.calibration.rung_decay import RungDecay, count, rung_decays
 from pulse_pyro.calibration.stakes import Parts, Stakes
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features, expected_features
@@ -25,160 +27,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-# A power law of the size of the archive, log y = c - rate log n, and when it meets a target.
-
-
-FEWEST = 3  # sizes: two points lie on every line
-
-
-class Crossing(NamedTuple):
-    """Where a decay meets a target: at n, with the interval its band gives; infinite if never."""
-
-    n: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, eq=False)
-class Decay:
-    """Straight lines through log y over log n, one an ordering, and what they agree on.
-
-    Attributes
-    ----------
-    units : (sizes,) n. values : (ordering, sizes) y > 0.
-    lines : (ordering, 2) height at ``centre`` and slope of each ordering's least-squares line.
-    centre : mean of log n.
-    level : of every interval here, pointwise.
-
-    The line is the mean over orderings, which is least squares on all points. Its band is a t
-    interval over orderings (orderings - 1 degrees of freedom): the points of one ordering may
-    depend on each other in any way, because its subsets are nested.
-
-    Not covered: orderings share units, all of them at the full size, so the band shows how far the
-    order and the split of this archive matter, and only in part how another archive would differ.
-    In 60 archives from a linear law, eight orderings, 95 % intervals of the rate held in 58, and
-    bands at 4 n in 58 where splits differ (mode "split"), in 48 where they do not (mode "all":
-    there, take the band for two thirds of what it should be). Nor that log y is straight in log n,
-    within the sizes (see ``flattening``) and beyond them.
-    """
-
-    units: Float1
-    values: Float2
-    lines: Float2
-    centre: float
-    level: float
-
-    @property
-    def rate(self) -> float:
-        """How fast y falls: y ~ n^-rate."""
-        return -float(self.lines[:, 1].mean())
-
-    @property
-    def rate_interval(self) -> tuple[float, float]:
-        """The t interval of the rate."""
-        half = self._t * float(np.sqrt(self._cov[1, 1]))
-        return self.rate - half, self.rate + half
-
-    def at(self, n: Float | float) -> Float2:
-        """Return lower end, line and upper end at n, (3, ...)."""
-        z = np.log(np.asarray(n, dtype=np.float64)) - self.centre
-        height, slope = self.lines.mean(0)
-        cov = self._cov
-        se = np.sqrt(np.maximum(cov[0, 0] + 2.0 * cov[0, 1] * z + cov[1, 1] * z**2, 0.0))
-        middle = height + slope * z
-        out: Float2 = np.exp(np.stack([middle - self._t * se, middle, middle + self._t * se]))
-        return out
-
-    def crossing(self, target: float) -> Crossing:
-        """Return the smallest n at which y is at most ``target``, with an interval.
-
-        The interval holds every n whose band contains the target (Fieller): the roots of
-        (h - log target + b z)^2 = t^2 Var(h + b z), z = log n - centre. Where the slope's own
-        interval contains 0 there is no upper end; where the target is inside the band at the centre
-        as well, no lower one either.
-        """
-        (height, slope), cov, t2 = self.lines.mean(0), self._cov, self._t**2
-        above = height - np.log(target)
-        point = -above / slope if slope < 0 else np.inf if above > 0 else -np.inf
-        a = slope**2 - t2 * cov[1, 1]
-        b = above * slope - t2 * cov[0, 1]
-        c = above**2 - t2 * cov[0, 0]
-        root = np.sqrt(max(b * b - a * c, 0.0))
-        if a > 0 and slope < 0:
-            low, high = (-b - root) / a, (-b + root) / a
-        elif a > 0:  # it grows beyond doubt
-            low = high = point
-        elif c <= 0:
-            low, high = -np.inf, np.inf
-        else:
-            # two branches, before and after the data; 2c / 2(-b -+ root) is finite where a is 0
-            ends = [c / (-b + s * root) if -b + s * root != 0 else s * np.inf for s in (1.0, -1.0)]
-            low, high = (max(ends), np.inf) if above > 0 else (-np.inf, min(ends))
-        return Crossing(*(_size(z + self.centre) for z in (point, low, high)))
-
-    @property
-    def flattening(self) -> float:
-        """One-sided p-value of "the decay does not flatten out", from each ordering's bend."""
-        from scipy import stats
-
-        bend = np.polyfit(np.log(self.units), np.log(self.values).T, 2)[0]
-        se = bend.std(ddof=1) / np.sqrt(len(bend))
-        return float(stats.t.sf(bend.mean() / max(se, 1e-300), len(bend) - 1))
-
-    @property
-    def _t(self) -> float:
-        from scipy import stats
-
-        return float(stats.t.ppf((1.0 + self.level) / 2.0, len(self.lines) - 1))
-
-    @property
-    def _cov(self) -> Float2:
-        out: Float2 = np.cov(self.lines.T) / len(self.lines)
-        return out
-
-
-def fit_decay(units: Float1, values: Float2, *, level: float = 0.95) -> Decay:
-    """Fit log y = c - rate log n to y (ordering, sizes) at n (sizes,), ordering by ordering."""
-    n, y = np.asarray(units, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    check_level(level, "fit_decay")
-    if n.ndim != 1 or len(np.unique(n)) < FEWEST or y.ndim != 2 or y.shape[1] != len(n):
-        raise DataError(
-            f"fit_decay: values must be (orderings, sizes) at {FEWEST} distinct sizes or more, but "
-            "got "
-            f"{y.shape} for {len(np.unique(n))} sizes."
-        )
-    if len(y) < 2 or not (np.isfinite(y) & (y > 0)).all() or not (n > 0).all():
-        raise DataError("fit_decay: two orderings or more of finite values > 0 are needed.")
-    x = np.log(n)
-    centre = float(x.mean())
-    slope, height = np.polyfit(x - centre, np.log(y).T, 1)
-    return Decay(n, y, np.stack([height, slope], axis=1), centre, level)
-
-
-def _size(log_n: float) -> float:
-    """Return e^log_n, infinite rather than an overflow."""
-    return float(np.exp(log_n)) if log_n < 700 else float("inf")
-
-
 # The answer of the planner: a verdict in words, the decay behind it, a table and a picture.
 
 
-FARTHEST = 1000.0  # times the archive: beyond this a straight line is no forecast
 FLAT = 0.05  # p-value below which the decay is said to flatten out
 
-TENFOLD = 10.0  # an interval of needed units that is wider tells nothing
-
-Answer = Literal["already there", "reachable", "not reachable", "not known"]
+Answer = Literal["already there", "reachable", "not reachable", "not known", "refused"]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """How much history until imputation no longer dominates regret at horizon T.
+class UniformCurve:
+    """How the errors of the rung uniform fall with the archive.
 
     Attributes
     ----------
-    stakes, recipe, seed : what was asked; the recipe has the band that was settled on.
-    rows : (sizes,) rows of the archive at each size, mean over orderings.
     mean_e : (ordering, sizes) plain mean of e, beside the root mean square the bound needs.
     decay, error_decay : of the root mean D, and of e, see :class:`Decay`.
     dim, norm : d and B, the largest norm of the expected features at the contexts.
@@ -187,17 +49,8 @@ class Plan:
     monte_carlo : share of the bound, at the largest size, that is Monte Carlo error of the law's
         expectations (0 where they are closed form): no history makes it smaller.
     worst : the worst check of the first calibration at the largest size.
-    left_out : sizes that could not be judged, and why, a sentence each.
-    rungs : the ladder at every size: (rung, size in sds at each size of the archive), NaN where it
-        does not hold.
-
-    See :func:`plan` for the formulas, and for what a plan does not cover.
     """
 
-    stakes: Stakes
-    recipe: Recipe
-    seed: int
-    rows: Float1
     mean_e: Float2
     decay: Decay
     error_decay: Decay
@@ -207,42 +60,62 @@ class Plan:
     bounded: int
     monte_carlo: float
     worst: Check
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How much history until imputation no longer dominates regret at horizon T.
+
+    Attributes
+    ----------
+    stakes, recipe, seed : what was asked; the recipe has the band that was settled on.
+    sizes, rows : (sizes,) units of the archive, and its rows, mean over orderings.
+    curve : of the rung uniform; None where its check fails at full size. refused : why, then.
+        There is no regret to plan by; what is asked of it is refused with that sentence.
+    left_out : sizes that could not be judged, and why, a sentence each.
+    rungs : how the bound of each rung falls, and the clusters at which it is half.
+
+    See :func:`plan` for the formulas, and for what a plan does not cover.
+    """
+
+    stakes: Stakes
+    recipe: Recipe
+    seed: int
+    sizes: Float1
+    rows: Float1
+    curve: UniformCurve | None
+    refused: str
     left_out: tuple[str, ...]
-    rungs: tuple[tuple[str, tuple[float, ...]], ...]
+    rungs: tuple[RungDecay, ...]
+
+    @property
+    def measured(self) -> UniformCurve:
+        """The curve of the rung uniform; refused where that does not hold."""
+        if self.curve is None:
+            raise SettingError(f"plan: {self.refused}")
+        return self.curve
+
+    @property
+    def decay(self) -> Decay:
+        """Of the root mean D."""
+        return self.measured.decay
+
+    @property
+    def error_decay(self) -> Decay:
+        """Of e, the bound on the error of a reward."""
+        return self.measured.error_decay
 
     @property
     def clusters(self) -> DataFrame:
-        """One line per rung: its size now, how it falls, and the clusters at which it halves.
-
-        The rate is a straight line through the sizes in logarithms; a rung that does not hold at
-        two sizes or more has none.
-        """
+        """One line per rung: its size now, how it falls, and the clusters at which it halves."""
         import pandas as pd
 
-        lines = []
-        n = self.decay.units
-        for name, sizes in self.rungs:
-            values = np.array(sizes)
-            known = np.isfinite(values) & (values > 0)
-            rate = float("nan")
-            if known.sum() >= 2:
-                rate = -float(np.polyfit(np.log(n[known]), np.log(values[known]), 1)[0])
-            halves = n[-1] * 2.0 ** (1.0 / rate) if rate > 0 and known[-1] else float("nan")
-            lines.append(
-                {
-                    "rung": name,
-                    "clusters now": int(n[-1]),
-                    "size now, sds": float(values[-1]),
-                    "falls like n to the minus": rate,
-                    "clusters for half": halves,
-                }
-            )
-        return pd.DataFrame(lines).set_index("rung")
+        return pd.DataFrame([rung.line for rung in self.rungs]).set_index("rung")
 
     @property
     def units(self) -> int:
         """The largest size, in units."""
-        return int(self.decay.units[-1])
+        return int(self.sizes[-1])
 
     @property
     def e(self) -> float:
@@ -252,12 +125,12 @@ class Plan:
     @property
     def target(self) -> float:
         """e*: the error at which the imputation part equals the statistical part."""
-        return self.stakes.balance(dim=self.dim, norm=self.norm)
+        return self.stakes.balance(dim=self.measured.dim, norm=self.measured.norm)
 
     @property
     def parts(self) -> Parts:
         """The bound at the largest size: statistical and imputation part."""
-        return self.stakes.parts(self.e, dim=self.dim, norm=self.norm)
+        return self.stakes.parts(self.e, dim=self.measured.dim, norm=self.measured.norm)
 
     @property
     def needed(self) -> Crossing:
@@ -266,46 +139,40 @@ class Plan:
 
     @property
     def answer(self) -> Answer:
-        """Already there, reachable, not reachable or not known.
-
-        Not reachable where even the lower end of the needed units is beyond 1,000 times the
-        archive, or there is none. Not known where their interval spans more than tenfold, or n
-        alone is beyond that.
-        """
-        if self.e <= self.target:
-            return "already there"
-        n, low, high = self.needed
-        if low > FARTHEST * self.units:
-            return "not reachable"
-        return "reachable" if n <= FARTHEST * self.units and high <= TENFOLD * low else "not known"
+        """Already there, reachable, not reachable or not known, see :func:`reach`; or refused."""
+        if self.curve is None:
+            return "refused"
+        return "already there" if self.e <= self.target else reach(self.needed, self.units)
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
+        if self.curve is None:
+            return f"refused; {self.refused}"
         n, low, high = self.needed
         where = f"at horizon {self.stakes.horizon:,}"
         share = self.parts.imputation / self.parts.statistical
         if self.answer == "already there":
             sure = high <= self.units
-            doubt = "" if sure else f", though the band reaches to {_count(high)} units"
+            doubt = "" if sure else f", though the band reaches to {count(high)} units"
             return (
                 f"already there; with {self.units:,} units imputation is {share:.2g} of the "
                 f"statistical part {where}{doubt}."
             )
         if self.answer == "reachable":
             return (
-                f"about {_count(n)} units until imputation no longer dominates {where} (95 % band "
-                f"{_count(low)} to {_count(high)}); with {self.units:,} it is {share:.2g} times "
+                f"about {count(n)} units until imputation no longer dominates {where} (95 % band "
+                f"{count(low)} to {count(high)}); with {self.units:,} it is {share:.2g} times "
                 "the statistical part."
             )
         if self.answer == "not known":
             return (
-                f"not known {where}: by these orderings anything from {_count(low)} to "
-                f"{_count(high)} units; with {self.units:,} imputation is {share:.2g} times the "
+                f"not known {where}: by these orderings anything from {count(low)} to "
+                f"{count(high)} units; with {self.units:,} imputation is {share:.2g} times the "
                 "statistical part. More units, or more orderings, would tell."
             )
         more = self.units < low < math.inf
-        least = f", {_count(low)} units at the very least" if more else ""
+        least = f", {count(low)} units at the very least" if more else ""
         return (
             f"not reachable by this rate {where}{least}; with {self.units:,} units imputation is "
             f"{share:.2g} times the statistical part: improve the law, or its summary."
@@ -316,15 +183,17 @@ class Plan:
         """One line per size; se is over orderings, of the root mean D."""
         import pandas as pd
 
+        sizes = {"units": self.sizes.astype(int), "rows": self.rows.round().astype(int)}
+        if self.curve is None:
+            return pd.DataFrame(sizes)
         d = self.decay.values
         return pd.DataFrame(
             {
-                "units": self.decay.units.astype(int),
-                "rows": self.rows.round().astype(int),
+                **sizes,
                 "root_mean_D": d.mean(0),
                 "se": d.std(0, ddof=1) / np.sqrt(len(d)),
                 "rms_e": self.error_decay.values.mean(0),
-                "mean_e": self.mean_e.mean(0),
+                "mean_e": self.curve.mean_e.mean(0),
             }
         )
 
@@ -333,36 +202,17 @@ class Plan:
         return picture("decay_plot")(self, ax)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an end that is infinite is None."""
+        """Plain values; an end that is infinite is None. Refused: without what the curve tells."""
         method = self.recipe.method
         return {
             "verdict": self.verdict,
             "answer": self.answer,
-            "needed_units": dict(zip(("n", "low", "high"), map(_finite, self.needed), strict=True)),
-            "target_e": self.target,
-            "e": self.e,
-            "bound": self.parts._asdict(),
-            "rate_sqrt_D": self.decay.rate,
-            "rate_sqrt_D_interval": list(self.decay.rate_interval),
-            "rate_e": self.error_decay.rate,
-            "rate_e_interval": list(self.error_decay.rate_interval),
-            "flattening_p": self.error_decay.flattening,
-            "dim": self.dim,
-            "norm": self.norm,
-            "contexts": self.contexts,
-            "bounded_contexts": self.bounded,
-            "monte_carlo_share": self.monte_carlo,
-            "orderings": len(self.decay.values),
+            **({} if self.curve is None else self._told(self.curve)),
             "band": {
                 "kind": method.kind,
                 "noise": method.noise,
                 "level": self.recipe.level,
                 "mode": self.recipe.mode,
-            },
-            "check": {
-                "name": self.worst.name,
-                "verdict": self.worst.verdict,
-                "text": self.worst.text,
             },
             "stakes": asdict(self.stakes),
             "seed": self.seed,
@@ -371,17 +221,49 @@ class Plan:
             "rungs": records(self.clusters),
         }
 
+    def _told(self, curve: UniformCurve) -> dict[str, Any]:
+        return {
+            "needed_units": dict(zip(("n", "low", "high"), map(_finite, self.needed), strict=True)),
+            "target_e": self.target,
+            "e": self.e,
+            "bound": self.parts._asdict(),
+            "rate_sqrt_D": curve.decay.rate,
+            "rate_sqrt_D_interval": list(curve.decay.rate_interval),
+            "rate_e": curve.error_decay.rate,
+            "rate_e_interval": list(curve.error_decay.rate_interval),
+            "flattening_p": curve.error_decay.flattening,
+            "dim": curve.dim,
+            "norm": curve.norm,
+            "contexts": curve.contexts,
+            "bounded_contexts": curve.bounded,
+            "monte_carlo_share": curve.monte_carlo,
+            "orderings": len(curve.decay.values),
+            "check": {
+                "name": curve.worst.name,
+                "verdict": curve.worst.verdict,
+                "text": curve.worst.text,
+            },
+        }
+
     def __repr__(self) -> str:
-        low, high = self.decay.rate_interval
+        lines = [f"Plan: {self.verdict}"]
+        if self.curve is not None:
+            lines += self._lines(self.curve)
+        lines += [f"  left out: {why}" for why in self.left_out]
+        lines.append(f"  clusters for half of each bound, {self.units:,} now:")
+        lines += [f"    {rung}" for rung in self.rungs]
+        return "\n".join(lines)
+
+    def _lines(self, curve: UniformCurve) -> list[str]:
+        low, high = curve.decay.rate_interval
         method, parts = self.recipe.method, self.parts
-        sizes = ", ".join(f"{n:,.0f}" for n in self.decay.units)
-        flat = self.error_decay.flattening
+        sizes = ", ".join(f"{n:,.0f}" for n in self.sizes)
+        flat = curve.error_decay.flattening
         lines = [
-            f"Plan: {self.verdict}",
-            f"  sqrt(D) goes like n^{-self.decay.rate:.3f} (95 % {-high:.3f} to {-low:.3f}, "
-            f"{len(self.decay.values)} orderings), at {sizes} units",
+            f"  sqrt(D) goes like n^{-curve.decay.rate:.3f} (95 % {-high:.3f} to {-low:.3f}, "
+            f"{len(curve.decay.values)} orderings), at {sizes} units",
             f"  e is {self.e:.3g} with {self.units:,} units; {self.target:.3g} is wanted (d = "
-            f"{self.dim}, B = {self.norm:.3g}, {self.contexts:,} of {self.bounded:,} contexts)",
+            f"{curve.dim}, B = {curve.norm:.3g}, {curve.contexts:,} of {curve.bounded:,} contexts)",
             f"  bound on regret: {parts.statistical:.4g} statistical + {parts.imputation:.4g} "
             f"imputation; band {method.kind}, noise by {method.noise}, mode {self.recipe.mode}",
         ]
@@ -390,9 +272,9 @@ class Plan:
                 "  the statistical part alone exceeds 2 T: at this horizon the bound says "
                 "nothing yet"
             )
-        if self.monte_carlo > 0:
+        if curve.monte_carlo > 0:
             lines.append(
-                f"  {self.monte_carlo:.0%} of D's root is Monte Carlo error at "
+                f"  {curve.monte_carlo:.0%} of D's root is Monte Carlo error at "
                 f"{self.units:,} units: history does not make it smaller"
             )
         if flat < FLAT:
@@ -400,23 +282,15 @@ class Plan:
                 f"  warn flattening: p = {flat:.2g}. The decay bends upwards: more units "
                 "than the line says will be needed."
             )
-        if self.worst.verdict in ("warn", "fail"):
-            lines.append(f"  {self.worst.verdict} {self.worst.name}: {self.worst.text}")
-        lines += [f"  left out: {why}" for why in self.left_out]  # one at most: three are needed
-        return "\n".join(lines)
+        if curve.worst.verdict in ("warn", "fail"):
+            lines.append(f"  {curve.worst.verdict} {curve.worst.name}: {curve.worst.text}")
+        return lines
 
     def _repr_html_(self) -> str:
         from html import escape
 
         shown = self.table.to_html(float_format="{:.4g}".format, index=False)
         return f"<pre>{escape(repr(self))}</pre>{shown}"
-
-
-def _count(n: float) -> str:
-    """Write a number of units as a person would."""
-    if math.isinf(n):
-        return "infinitely many"
-    return f"{math.ceil(n):,}" if n < 1e7 else f"{n:.0e}"
 
 
 def _finite(n: float) -> float | None:
@@ -483,6 +357,9 @@ def plan(
     its variances are by row at every size unless rows of a unit clearly depend (p < 0.01; calibrate
     itself goes by unit from 50 units on in any case, which is somewhat wider).
 
+    The bound of each rung is followed too, beside e: see :func:`rung_decays`. Where a test of the
+    uniform rung fails at full size its figures are refused, and the other rungs are all there is.
+
     Not covered: that the decay goes on beyond n as it was within it. A bias of the law that noise
     still hides stops it later (``Plan.decay.flattening`` looks for a start of that); Monte Carlo
     error, where Phi or the law's mean is not closed form, never falls (``Plan.monte_carlo``).
@@ -505,7 +382,7 @@ def plan(
     contexts = _contexts(history, seed)
     whole_size = len(history.clusters)  # the units, unless they are clustered
     sizes = sorted({round(whole_size / share) for share in SHARES} - {0})
-    settled, worst = _settle(recipe, law, history, features, seed)
+    settled, uniform, refused = _settle(recipe, law, history, features, seed)
     steps = bar(total=len(sizes) * orderings, label="plan")
     judged: list[Size] = []
     left_out: list[str] = []
@@ -519,11 +396,12 @@ def plan(
                 part_seed = int(stream(seed, "plan", "ordering", o).integers(2**31))
                 made.append(settled.calibrate(law, part, features, seed=part_seed))
                 steps.update()
-            judged.append(_judge(units, parts, made, contexts, stakes))
+            judged.append(_judge(units, parts, made, contexts, stakes, refused))
         except PulseError as error:
             left_out.append(f"{units} units are too few: {error}")
     steps.close()
-    judged = _comparable(judged, left_out)
+    if not refused:
+        judged = _comparable(judged, left_out)
     if len(judged) < FEWEST:
         what = " ".join(left_out) or f"an archive of {whole_size} units has no more."
         raise DataError(
@@ -531,8 +409,19 @@ def plan(
             "bring more units, a summary with fewer inputs, mode 'all', or, if rows of a unit are "
             f"independent given the summary, noise 'rows'. {what}"
         )
-    return _result(
-        judged, left_out, contexts, features, stakes=stakes, recipe=settled, worst=worst, seed=seed
+    curve = None
+    if not refused:
+        curve = _curve(judged, contexts, features, uniform.checks.worst(1)[0], seed)
+    return Plan(
+        stakes=stakes,
+        recipe=settled,
+        seed=seed,
+        sizes=np.array([size.units for size in judged], dtype=np.float64),
+        rows=np.array([size.rows for size in judged]),
+        curve=curve,
+        refused=refused,
+        left_out=tuple(left_out),
+        rungs=rung_decays([(size.units, size.made) for size in judged], uniform),
     )
 
 
@@ -569,10 +458,11 @@ def _subsets(n: int, units: int, orderings: int, seed: int) -> list[Int]:
 
 def _settle(
     recipe: Recipe, law: UnfittedLaw, history: History, features: Features, seed: int
-) -> tuple[Recipe, Check]:
+) -> tuple[Recipe, Rung, str]:
     """Choose the band at full size, once: a choice that changes with n would look like a decay.
 
-    What it leaves is tested here, once too; the worst of these checks is returned beside it.
+    What it leaves is tested here, once too: the rung uniform of full size is returned beside it,
+    and why it is refused, "" where it holds.
     """
     try:
         full = recipe.calibrate(law, history, features, seed=seed)
@@ -581,19 +471,19 @@ def _settle(
             f"plan: the whole archive of {len(history.units)} units cannot be fitted and "
             f"calibrated: {error}"
         ) from error
-    uniform = full.rung("uniform")
-    if not full.parts:
-        raise DataError(
-            f"plan: the whole archive of {len(history.units)} units cannot be fitted and "
-            f"calibrated: {full.why}"
-        )
-    if not uniform.holds:
-        raise DataError(
-            f"plan: the whole archive of {len(history.units)} units gives no uniform bound, so "
-            f"there is no decay to plan by. {uniform.claim} {uniform.remedy} What stands: "
-            f"{full.claim}"
-        )
-    method, band = recipe.method, full.parts[0].band
+    uniform, method = full.rung("uniform"), recipe.method
+    if not uniform.holds or not full.parts:
+        archive = f"the whole archive of {len(history.units)} units"
+        below = any(rung.holds for rung in full.rungs if rung.name not in (UNIFORM, FREE))
+        if not full.parts and not below:
+            raise DataError(f"plan: {archive} cannot be fitted and calibrated: {full.why}")
+        why = f"{archive} gives no uniform bound, so there is no regret to plan by. {uniform.claim}"
+        why += f" {uniform.remedy}" if full.parts else ""  # else it is the claim's own reason
+        if not below:
+            raise DataError(f"plan: {why}")
+        free = replace(method, kind="auto", tested=False)  # no size is lost to a band
+        return replace(recipe, band=free), uniform, f"{why} What stands: {full.claim}"
+    band = full.parts[0].band
     if full.parts[0].inputs.given_z:  # no band in all inputs was to be had
         recipe = replace(recipe, inputs=("forecast",))
     shown = [check.value for check in full.checks if check.name == "dependence within units"]
@@ -601,19 +491,27 @@ def _settle(
     kind = band.kind if method.kind == "auto" else method.kind
     noise: Any = method.noise if method.noise != "auto" else "rows" if by_row else "units"
     settled = replace(recipe, band=replace(method, kind=kind, noise=noise, tested=False))
-    return settled, uniform.checks.worst(1)[0]
+    return settled, uniform, ""
 
 
 def _judge(
-    units: int, parts: list[History], made: list[Calibration], contexts: History, stakes: Stakes
+    units: int,
+    parts: list[History],
+    made: list[Calibration],
+    contexts: History,
+    stakes: Stakes,
+    refused: str,
 ) -> Size:
+    rows = float(np.mean([len(part.s) for part in parts]))
+    if refused:
+        nothing = np.full((len(made), len(contexts.s)), np.nan)
+        return Size(units, rows, nothing, nothing, np.zeros(len(contexts.s), np.bool_), tuple(made))
     d, e, inside = [], [], []
     for calibration in made:
         error = calibration.error_at(contexts)
         d.append(np.max(error**2, axis=(1, 2)))
         e.append(reward_bound(error, stakes.theta_bound).max(-1))
         inside.append(calibration.inside_at(contexts) & np.isfinite(error).all((1, 2)))
-    rows = float(np.mean([len(part.s) for part in parts]))
     return Size(units, rows, np.stack(d), np.stack(e), np.all(inside, axis=0), tuple(made))
 
 
@@ -634,17 +532,9 @@ def _comparable(judged: list[Size], left_out: list[str]) -> list[Size]:
     return kept
 
 
-def _result(
-    judged: list[Size],
-    left_out: list[str],
-    contexts: History,
-    features: Features,
-    *,
-    stakes: Stakes,
-    recipe: Recipe,
-    worst: Check,
-    seed: int,
-) -> Plan:
+def _curve(
+    judged: list[Size], contexts: History, features: Features, worst: Check, seed: int
+) -> UniformCurve:
     common = np.all([size.inside for size in judged], axis=0)
     units: Float1 = np.array([size.units for size in judged], dtype=np.float64)
     root_d = np.stack([np.sqrt(size.d[:, common].mean(1)) for size in judged], axis=1)
@@ -666,11 +556,7 @@ def _result(
         norm = max(norm, float(np.sqrt((phi**2).sum(-1)).max()))
     budget = judged[-1].made[0].parts[0].budget(contexts)
     monte_carlo = float(budget.monte_carlo[at].mean() / budget.total[at].mean())
-    return Plan(
-        stakes=stakes,
-        recipe=recipe,
-        seed=seed,
-        rows=np.array([size.rows for size in judged]),
+    return UniformCurve(
         mean_e=mean_e,
         decay=fit_decay(units, root_d),
         error_decay=fit_decay(units, e),
@@ -680,23 +566,6 @@ def _result(
         bounded=int(bounded.sum()),
         monte_carlo=monte_carlo,
         worst=worst,
-        left_out=tuple(left_out),
-        rungs=_rungs(judged),
-    )
-
-
-def _rungs(judged: list[Size]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """Return the mean size of each rung over orderings, at every size of the archive."""
-    names = [rung.name for rung in judged[0].made[0].rungs]
-    return tuple(
-        (
-            name,
-            tuple(
-                float(np.mean([calibration.rung(name).size for calibration in size.made]))
-                for size in judged
-            ),
-        )
-        for name in names
     )
 
 

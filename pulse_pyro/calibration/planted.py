@@ -129,7 +129,8 @@ def smallest_misfit(
     reps, seed, seconds : see :func:`planted_misfits`; seen means in 80 % of plants.
 
     Each plant goes through the whole procedure: band, then all of its tests; the smallest p-value
-    counts. NOT covered: misfits of other shapes than those planted.
+    counts. Refused where no band can be made: its tests are what would see. NOT covered: misfits of
+    other shapes than those planted.
     """
     if not isinstance(law, UnfittedLaw) or not isinstance(history, History):
         raise ModelError(
@@ -147,6 +148,9 @@ def smallest_misfit(
     fitted = law.fit(fit, recipe.inference, seed=seed)
     subject = held_out_subject(fitted, held_out, features, seed=seed)
     chosen = band_inputs(subject, features, list(recipe.inputs) or None)
+    made = uniform_rung(subject, chosen, recipe.band, level=recipe.level, seed=seed)
+    if made.part is None:
+        raise DataError(f"smallest_misfit: without a band nothing is tested. {made.why}")
 
     def tests(rows: ErrorRows, seed: int) -> float:
         made = uniform_rung(

@@ -240,7 +240,11 @@ class Repair:
         return pd.DataFrame(lines, columns=["group", "target", "added"])
 
     def __repr__(self) -> str:
-        return f"Repair\n  before: {self.before.claim}\n  after: {self.after.claim}"
+        lines = ["Repair", f"  before: {self.before.claim}", f"  after: {self.after.claim}"]
+        if self.after.remedy:
+            halves = "Half of the clusters repair and half judge: bring twice as many."
+            lines.append(f"  what would help: {self.after.remedy} {halves}")
+        return "\n".join(lines)
 
 
 def repair(

@@ -24,7 +24,7 @@ from pulse_pyro.calibration.checks import (
     earlier_forecasts,
 )
 from pulse_pyro.calibration.forecast import cluster_check
-from pulse_pyro.calibration.part import BandInputs, Part
+from pulse_pyro.calibration.part import BandInputs, Part, draws_check
 from pulse_pyro.calibration.rung import ON_S, ErrorRows, Rung, no_rung, percent, rounded_up
 from pulse_pyro.calibration.targets import Targets
 from pulse_pyro.data.history import History
@@ -158,8 +158,11 @@ def uniform_rung(
     values = fit.band.at(sample.x)
     residual = sample.y - values.centre
     gap = np.abs(values.centre if own else values.centre - rows.forecast)
-    gap = gap + part.monte_carlo(subject.mcse)
+    extra = part.monte_carlo(subject.mcse)
+    gap = gap + extra
     seen = values.inside if values.inside.any() else np.isfinite(values.half).all(-1)
+    drawn = draws_check(extra[seen], (values.half + gap)[seen], rows.names, part.size)
+    checks += [] if drawn is None else [drawn]
     bounds = UniformBounds(
         names=rows.names,
         spread=rows.spread,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import pulse_pyro as pp
-from pulse_pyro.calibration.planner import fit_decay
+from pulse_pyro.calibration.decay import fit_decay
 
 SIZES = np.array([50.0, 100.0, 200.0, 400.0])
 STAKES = st.builds(

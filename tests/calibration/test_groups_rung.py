@@ -270,3 +270,17 @@ def test_ten_thousand_rows_are_quick_and_a_million_bearable():
         groups = {"s": None, "forecast": None, "time": None, "kind": labels[: len(rows.cluster)]}
         groups_rung(rows, Ask(0.95, 0, groups, SCHEMA))
         assert time.process_time() - start < most
+
+
+def test_a_missing_label_in_a_list_of_text_makes_no_group():
+    rows = world(20, 10)
+    labels = [float("nan"), "a"] * 100
+    found = groups_rung(rows, Ask(0.95, 0, {"kind": labels}, SCHEMA, 200)).details
+    assert found.group == ("kind = a",)
+    assert found.rows.tolist() == [100]
+
+
+def test_an_empty_mask_is_told_what_to_do():
+    masks = {"x": np.ones(200, bool), "y": np.zeros(200, bool)}
+    with pytest.raises(DataError, match=r"'y' of 'kind' is empty.* Leave it out"):
+        groups_rung(world(20, 10), Ask(0.95, 0, {"kind": masks}, SCHEMA, 200))

@@ -36,7 +36,7 @@ def test_units_needed_have_a_closed_form():
             "leaves the band at 40% .* about 400 .* a better law does, or about 900",
         ),
         (halving(1.0, 2.0, leaves=0.4), "if its form is wrong, only a better law does"),
-        (halving(1.0, 0.0, 2.0), "more draws come first"),
+        (halving(1.0, 0.0, 2.0), "Monte Carlo error makes the rest, which no units take away"),
     ],
 )
 def test_the_sentence_says_what_to_do(one, said):

@@ -201,12 +201,14 @@ def test_without_a_band_there_is_a_ladder_and_no_error():
 
 def test_budgets_of_rungs_add_up_one_bound_for_every_context(right):
     calibration = right[2]
-    for name in ("average", "groups", "free"):
+    for name in ("average", "free"):
         bound = calibration.rung(name).details.largest_bound[0]
-        # Phi = (W, W a): both features of arm 1 are off by the bound
+        # Phi = (W, W a): both features of arm 1 are off by as much
         assert_allclose(calibration.budget(rounds=10, rung=name), 10 * np.sqrt(2) * bound)
     with pytest.raises(pp.errors.SettingError, match="no bound to add up"):
         calibration.budget(rounds=10, rung="forecast")
+    with pytest.raises(pp.errors.SettingError, match=r"'groups' bounds mean errors.*rung='free'"):
+        calibration.budget(rounds=10, rung="groups")
 
 
 def test_what_was_saved_has_the_same_ladder(right, tmp_path):

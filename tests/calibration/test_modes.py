@@ -153,15 +153,15 @@ def test_a_rung_of_both_halves_rests_on_what_either_rests_on():
         "uniform", "conditional", "Two.", np.array([0.3]), rests_on="it is linear", remedy="More."
     )
     for pair in ((free, bound), (bound, free), (bound, bound)):
-        both = _of_both(*pair)
+        both = _of_both(*pair, 0.95)
         assert (both.verdict, both.rests_on, both.remedy) == (
             "conditional",
             "it is linear",
             "More.",
         )
     curved = replace(bound, rests_on="it is additive", remedy="")
-    assert _of_both(bound, curved).rests_on == "it is linear, and it is additive"
-    assert _of_both(free, free).rests_on == ""
+    assert _of_both(bound, curved, 0.95).rests_on == "it is linear, and it is additive"
+    assert _of_both(free, free, 0.95).rests_on == ""
 
 
 def test_the_crossfitted_law_is_the_half_and_half_mixture(cross):
@@ -204,3 +204,11 @@ def test_the_crossfitted_bound_covers_the_averaged_law():
         use = calibration.inside_at(s)
         held += bool((wrong <= calibration.error_at(s)[:, :, 0, 0])[use].all())
     assert held >= binomial_floor(runs, 0.95)
+
+
+def test_a_cross_fit_says_at_which_level_both_claims_hold_and_what_was_not_asked(cross):
+    found = cross[1].calibration
+    assert "(95% together). First:" in found.rung("free").claim
+    assert found.rung("free").claim.count("97.5%") == 2
+    assert found.rung("groups").verdict == "not asked"
+    assert found.rung("groups").claim.startswith("No groups were declared")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pulse_pyro as pp
-from pulse_pyro.calibration.planner import Crossing, _subsets
+from pulse_pyro.calibration.decay import Crossing
+from pulse_pyro.calibration.planner import _subsets
 from tests.helpers import linear_history
 
 
@@ -46,7 +47,7 @@ def test_the_answer_follows_from_its_parts(planned):
     assert found.answer == "reachable"
     n, low, high = found.needed
     assert 320 < low < n < high
-    there = found.stakes.parts(float(found.error_decay.at(n)[1]), dim=4, norm=found.norm)
+    there = found.stakes.parts(float(found.error_decay.at(n)[1]), dim=4, norm=found.measured.norm)
     assert there.imputation == pytest.approx(there.statistical)
     short = replace(found, stakes=replace(found.stakes, horizon=100))
     assert short.answer == "already there"
@@ -87,12 +88,12 @@ def test_the_numbers_are_those_of_calibrations_at_the_same_contexts(planned):
     s = history.grid.s[chosen]
     d = np.max(few.error_at(s) ** 2, axis=(2, 3))[few.inside_at(s)]
     assert found.decay.values[0, 0] == pytest.approx(np.sqrt(d.mean()), rel=0.05)  # fewer inside
-    assert found.contexts <= few.inside_at(s).sum()
+    assert found.measured.contexts <= few.inside_at(s).sum()
 
 
 def test_what_a_plan_shows(planned):
     found = planned[0]
-    assert len(repr(found).splitlines()) <= 12
+    assert len(repr(found).splitlines()) <= 18  # six of them a table of the rungs
     assert repr(found).startswith("Plan: about ")
     assert list(found.table) == ["units", "rows", "root_mean_D", "se", "rms_e", "mean_e"]
     assert (found.table["rms_e"] >= found.table["mean_e"]).all()
@@ -117,7 +118,7 @@ def test_a_law_that_is_wrong_is_told_that_history_will_not_mend_it():
     assert again.to_json() == found.to_json()
     bent = pp.Features(lambda s, w, a: np.column_stack([s, np.tanh(w) * a]), 2, ("s", "t"))
     found = pp.plan(history, law, bent, stakes=stakes, seed=0, orderings=2)
-    assert 0.0 < found.monte_carlo < 1.0
+    assert 0.0 < found.measured.monte_carlo < 1.0
     assert "of D's root is Monte Carlo error" in repr(found)
 
 
@@ -191,3 +192,62 @@ def test_a_plan_cuts_no_cluster(monkeypatch):
     assert found.units == 40
     assert {len(part.clusters) for part in parts} >= {10, 20, 40}
     assert all(len(part.units) == 4 * len(part.clusters) for part in parts)
+
+
+CROSSED = pp.terms(["w", "w*a"], 2, observed=["a0", "a1"], missing=["w"])
+ONE_LAG = pp.linear_lags(1)
+
+
+def crossed_history(units=80, product=0.0, cut=None):
+    """W the sum of two inputs, and their product, which a line does not see."""
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((units, 20, 2))
+    w = s.sum(2) + product * s[:, :, 0] * s[:, :, 1] + rng.standard_normal((units, 20))
+    return pp.History.from_arrays(
+        s,
+        w[..., None],
+        units=tuple(f"h{i}" for i in range(units)),
+        s_names=("a0", "a1"),
+        w_names=("w",),
+    )
+
+
+def test_a_plan_is_made_of_the_other_rungs_where_the_uniform_one_fails():
+    stakes = pp.calibration.Stakes(1000, 0.5)
+    history = crossed_history(160, 1.0)
+    found = pp.plan(history, ONE_LAG, CROSSED, stakes=stakes, orderings=3, seed=0)
+    assert found.answer == "refused"
+    assert "gives no uniform bound" in found.verdict
+    by_name = {rung.name: rung for rung in found.rungs}
+    assert by_name["uniform"].answer.startswith("refused: No uniform bound holds")
+    assert np.isnan(by_name["uniform"].size)
+    assert by_name["forecast"].decay is not None
+    assert by_name["free"].answer.startswith("cannot be had")
+    for name in ("uniform", "forecast", "groups", "average", "free"):
+        assert f"    {name}" in repr(found)
+    with pytest.raises(pp.errors.SettingError, match="gives no uniform bound"):
+        found.plot()
+    plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert plain["answer"] == "refused"
+    assert "e" not in plain
+    assert plain["rungs"][0]["clusters for half"] is None
+    assert "<table" in found._repr_html_()
+
+
+def test_clusters_for_half_have_an_interval_or_are_not_known(planned):
+    for found in planned:
+        table = found.clusters
+        assert table.loc["free", "answer"].startswith("cannot be had")
+        assert np.isnan(table.loc["free", "clusters for half"])
+        known = table["clusters for half"].notna()
+        assert known["uniform"]
+        assert (table["at most"] <= 10 * table["at least"])[known].all()
+        assert (table["at least"] < table["clusters for half"])[known].all()
+        for name, line in table[~known].iterrows():
+            assert line["answer"].split(":")[0].split(" by")[0] in (
+                "cannot be had",
+                "not known",
+                "not reachable",
+                "No groups were declared",
+            ), name
+        assert "clusters for half of each bound, 320 now" in repr(found)

@@ -136,3 +136,10 @@ def test_a_fitted_law_or_a_table_is_refused():
             pp.calibration.smallest_misfit(*bad, W_FEATURES, seed=0)
     with pytest.raises(pp.errors.FeatureError, match=r"Features.* expected, but got str"):
         pp.calibration.smallest_misfit(law, history, "w", seed=0)
+
+
+def test_without_a_band_nothing_was_looked_for_and_the_reason_is_told():
+    history, _ = linear_history(units=40, time=13, lags=12)
+    law = pp.linear_lags(12)
+    with pytest.raises(DataError, match=r"smallest_misfit: without a band .* at least 46 held-out"):
+        pp.calibration.smallest_misfit(law, history, W_FEATURES, seed=0, reps=2)

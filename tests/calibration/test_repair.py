@@ -207,3 +207,10 @@ def test_what_is_no_archive_or_no_level_is_refused(law, fresh):
         repair(law, fresh.s, ["city"], seed=0)
     with pytest.raises(SettingError, match="level"):
         repair(law, fresh, ["city"], level=2, seed=0)
+
+
+def test_few_clusters_are_told_how_many_it_takes(law, fresh):
+    found = repair(law, fresh.take(range(4)), ["forecast"], seed=0)
+    assert not found.after.holds
+    assert "what would help: Hold out about" in repr(found)
+    assert "bring twice as many" in repr(found)

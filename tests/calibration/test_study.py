@@ -143,3 +143,10 @@ def test_a_pointwise_band_covers_less_than_a_uniform_one():
         hits += [bool((wrong <= c.error[:, 0, 0])[use].all()) for c in (uniform, narrow)]
     assert hits[0] >= binomial_floor(runs, 0.95)
     assert hits[1] < binomial_floor(runs, 0.95)
+
+
+def test_a_study_without_a_band_says_why_there_is_none():
+    history, _ = linear_history(units=40, time=13, lags=12)
+    law = pp.linear_lags(12)
+    with pytest.raises(pp.errors.DataError, match=r"no band to study.* at least 46 held-out rows"):
+        pp.calibration.calibration_study(law, history, W_FEATURES, reps=1, seed=0)

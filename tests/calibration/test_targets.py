@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import pulse_pyro as pp
+from pulse_pyro.calibration.part import draws_check
 from pulse_pyro.calibration.targets import find_targets
 from tests.calibration.helpers import (
     BENT,
@@ -15,6 +16,7 @@ from tests.calibration.helpers import (
     W_FEATURES,
     Guess,
     band_values,
+    check,
     one_input,
     triangle,
 )
@@ -160,3 +162,18 @@ def test_a_feature_that_is_zero_in_every_held_out_row_is_not_declared_exact(firs
         return
     error = calibration.error_at(history.grid.s)[:, :, 0, 0 if first else 1]
     assert (error >= stats.norm.sf(1.0)).all()
+
+
+def test_monte_carlo_error_that_makes_much_of_a_bound_is_warned_of(bent):
+    _, calibration, held_out = bent
+    found = check(calibration, "Monte Carlo")
+    budget = calibration.parts[0].budget(held_out)
+    shares = budget.monte_carlo[budget.inside].mean(0) / budget.total[budget.inside].mean(0)
+    assert found.value == pytest.approx(shares.max(), rel=0.05)  # of the same rows, drawn anew
+    assert found.verdict == ("warn" if found.value > 0.1 else "pass")
+    half = np.ones((4, 2))
+    much = draws_check(np.array([[0.0, 0.3]] * 4), half, ("v", "w"), 512)
+    assert (much.verdict, much.value) == ("warn", pytest.approx(0.3))
+    assert "mean bound of w that is Monte Carlo error, of 512 draws here" in much.text
+    assert draws_check(0.05 * half, half, ("v", "w"), 512).verdict == "pass"
+    assert draws_check(0.0 * half, half, ("v", "w"), 512) is None

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pulse_pyro as pp
@@ -27,6 +28,8 @@ def test_the_study_of_the_guide(study, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.startswith("Plan: about ")
     assert "root_mean_D" in out
+    assert "clusters for half of each bound, 96 now" in out
+    assert "free" in out
     assert "written" in err
     kept = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert kept["answer"] == "reachable"
@@ -72,3 +75,18 @@ def test_slips_are_one_sentence_and_nothing_is_written(study, tmp_path, capsys, 
 def test_a_study_that_is_not_there(study, capsys):
     assert main(["plan", str(study.with_name("studdy.toml"))]) == 2
     assert "did you mean 'study.toml'" in capsys.readouterr().err
+
+
+def test_a_plan_without_a_uniform_bound_still_counts_clusters_and_says_so(study, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    wrong = study.with_name("curved.toml")
+    wrong.write_text(STUDY.replace("archive.csv", "curved.csv"))
+    frame = pp.envs.w_times_action().archive(96, 45, rng=pp.stream(0, "archive")).to_frame()
+    frame["w"] = frame["s"] ** 2 + 0.1 * rng.standard_normal(len(frame))
+    frame.to_csv(study.with_name("curved.csv"), index=False)
+    assert main(["plan", str(wrong), "--out", str(tmp_path / "out")]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("Plan: refused; ")
+    assert "clusters for half of each bound, 96 now" in out
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
+    assert err.rstrip().endswith("plan.json")
