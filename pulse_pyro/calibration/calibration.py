@@ -438,6 +438,8 @@ class Calibration:
         lines = [f"Calibration: {self.claim}"]
         for rung in self.rungs:
             size = f"{rung.size:.3g} sd" if rung.holds else ""
+            if self.usable and rung is self.feeds:
+                size += f"; feeds policies, against {rung.benchmark}"
             lines.append(f"  {rung.name:9} {rung.verdict:11} {size}".rstrip())
             if rung.verdict == "conditional":
                 lines.append(f"    if {rung.rests_on}")

@@ -91,7 +91,11 @@ class Halving:
 
 
 def halvings(calibration: Calibration) -> list[Halving]:
-    """Return, for each target (of each half, after cross-fitting), what halves its mean bound."""
+    """Return, for each target (of each half, after cross-fitting), what halves its mean bound.
+
+    Only where that bound holds, ``calibration.usable``.
+    """
+    calibration.require_usable("halvings")
     out = []
     for part in calibration.parts:
         budget = part.budget(calibration.contexts)

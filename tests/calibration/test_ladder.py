@@ -428,6 +428,7 @@ def test_summaries_of_a_band_that_failed_are_not_to_be_had():
         lambda: failed.table,
         lambda: failed.bound,
         lambda: pp.calibration.references(failed),
+        lambda: pp.calibration.halvings(failed),
     ):
         with pytest.raises(pp.errors.SettingError, match="bound nothing"):
             ask()
