@@ -13,6 +13,7 @@ from pulse_pyro.bands.basis import BasisShape
 from pulse_pyro.bands.linear import Span
 from pulse_pyro.bands.single_index import IndexShape
 from pulse_pyro.bands.spline import DEGREE, uniform_knots
+from pulse_pyro.bands.tensor import TensorShape
 
 Form = Callable[[Float2], Float2]  # x (n, p) -> b(x) (n, K)
 
@@ -30,6 +31,8 @@ def form_of(band: Band, x: Float2) -> Form:
     not followed: a curve rougher than that is a misfit.
     """
     shape = band.shape
+    if isinstance(shape, TensorShape):
+        shape = shape.smooth  # what it allows for beyond its basis is width, not form
     if isinstance(shape, BasisShape):
         return shape.basis.design
     coefficients = int(np.clip(round(2.0 * len(x) ** 0.25), FEWEST, MOST))

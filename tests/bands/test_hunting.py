@@ -180,6 +180,34 @@ def test_every_band_has_a_form_that_follows_its_centre(kind):
     assert (left**2).mean() < 1e-3 * centre.var()
 
 
+@pytest.mark.parametrize("p", [2, 3])
+def test_the_form_of_a_tensor_band_holds_products_and_squares(p):
+    rng = np.random.default_rng(20)
+    x = rng.uniform(-1, 1, (3000, p))
+    s = sample(x, bent(x) + 0.5 * rng.standard_normal(3000), np.repeat(np.arange(100), 30))
+    fit = make_band(s, BandMethod("tensor", draws=100), 0.95, rng).fit
+    kept = x[fit.kept]
+    left = free_of(form_of(fit.band, kept)(kept), bent(kept)[:, None])
+    assert (left**2).mean() < 1e-12
+
+
+def bent(x):
+    return x[:, 0] * x[:, 1] + 0.5 * x[:, 0] ** 2
+
+
+def test_a_tensor_band_that_is_right_is_not_hunted_down(monkeypatch):
+    monkeypatch.setattr("pulse_pyro.bands.hunting.TREES", 15)
+    p = []
+    for r in range(5):
+        rng = np.random.default_rng([21, r])
+        x, unit = rng.uniform(-1, 1, (1600, 2)), np.repeat(np.arange(80), 20)
+        s = sample(x, bent(x) + 0.5 * rng.standard_normal(1600), unit)
+        fit = make_band(s, BandMethod("tensor", draws=100), 0.95, rng).fit
+        kept = s.take(fit.kept)
+        p.append(hunt(kept, form_of(fit.band, kept.x), kept.x, NAMES[:2], rng).p)
+    assert (np.array(p) < 0.05).sum() <= stats.binom.isf(FALSE_ALARM, 5, 0.06)
+
+
 def test_many_rows_are_thinned_by_cluster_and_few_clusters_by_row():
     rng = np.random.default_rng(16)
     code = np.repeat(np.arange(1000), 10)
