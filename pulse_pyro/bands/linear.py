@@ -125,10 +125,11 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
     c is simulated over a cloud of up to 1,000 held-out contexts, so it holds for about as many new
     contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
     what contexts further out than 98 % (``domain``) of the cloud get. Student's t with rows (or
-    units) less coefficients as freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
-    Inputs that repeat others (lags of a clock), or are constant, are left out: their part is played
-    by those others, or by the intercept. Of a context where they do not, nothing is known: it is
-    outside the domain and its half-width is NaN, as if an input were not seen.
+    units) less coefficients as freedom. Valid if E[y | S_1:t] is linear in x: see the
+    lack-of-fit test. Inputs that repeat others (lags of a clock), or are constant, are left out:
+    their part is played by those others, or by the intercept. Of a context where they do not,
+    nothing is known: it is outside the domain and its half-width is NaN, as if an input were not
+    seen.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
