@@ -23,10 +23,10 @@ PROBES = 100  # rows at which the local sample size is looked at
 RESAMPLED = 500  # points a studentised bootstrap is run over
 STEPS = 3_000_000_000  # multiplications it may take
 STUDENTISED = ", critical value by bootstrap t"
-EASY = 0.2  # leverage of a unit up to which its residuals are found by iteration
+EASY = 0.8  # leverage of a unit up to which its residuals are found by iteration
 HIGHEST = 0.95  # leverage that a row or a unit may have: beyond, its residual says nothing
 ALONE = 1e-6  # below 1, from which on a unit decides something alone
-CLOSE, STEPS_MOST = 1e-10, 50  # of the largest residual, and steps, of that iteration
+CLOSE, STEPS_MOST = 1e-10, 100  # of the largest residual, and steps, of that iteration
 SPREADS = (0.25, 4.0)  # of the noise around a row, over its mean
 
 
@@ -257,7 +257,7 @@ def without_units(
 
     b (n, K) and A = ``inner`` (K, K) symmetric; residual, leverage, code (n,). The leverage of a
     unit is the largest eigenvalue of H_cc, at most the sum of its rows'. Most units' is small, and
-    u = e + H_cc u is iterated for all of them at once, O(nK) a step; the few (at most K / .2)
+    u = e + H_cc u is iterated for all of them at once, O(nK) a step; the few (at most K / .8)
     others are solved one by one, in the smaller of their rows and K. A leverage beyond .95 counts
     as .95, so that nothing is divided by 0: a unit that decides something alone leaves no residual
     of it, and the caller must not speak of it.
@@ -269,7 +269,7 @@ def without_units(
     out, most = residual.copy(), 0.0
     for c in np.flatnonzero(hard):
         rows = order[ends[c] : ends[c + 1]]
-        out[rows], worst = _without(dense(b[rows]), inner, residual[rows])
+        out[rows], worst = _without(b[rows], inner, residual[rows])
         most = max(most, worst)
     easy = order[~hard[code[order]]]
     local, found = consecutive(code[easy])
@@ -305,19 +305,20 @@ def _iterated(apart: sparse.csr_array, inner: Float2, e: Float1) -> Float1:
     return u
 
 
-def _without(x: Float2, inner: Float2, e: Float1) -> tuple[Float1, float]:
-    """Return (I - H_cc)^-1 e_c of one unit's rows x (n_c, K), and its leverage."""
-    if len(x) <= len(inner):
-        h = x @ inner @ x.T
-        most = float(np.linalg.eigvalsh(h)[-1])
-        less = np.eye(len(x)) - h * min(1.0, HIGHEST / most)
-        return np.asarray(np.linalg.solve(less, e), np.float64), most
-    root = linalg.cholesky(inner, lower=True)
-    z = x @ root  # H_cc = z z'
-    g = z.T @ z
-    most = float(np.linalg.eigvalsh(g)[-1])
+def _without(x: Design, inner: Float2, e: Float1) -> tuple[Float1, float]:
+    """Return (I - H_cc)^-1 e_c of one unit's rows x (n_c, K), and its leverage or a bound on it.
+
+    In the smaller of rows and K: with M = H_cc, or e + X_c A (I - M)^-1 X_c' e with M = G_c A.
+    """
+    few = x.shape[0] <= len(inner)
+    m = dense(x @ inner @ x.T) if few else dense(x.T @ x) @ inner
+    most = float(np.sqrt(max((m * m.T).sum(), 0.0)))  # root of the sum of squared eigenvalues
+    if most > HIGHEST:
+        most = float(np.linalg.eigvals(m).real.max())
     share = min(1.0, HIGHEST / most)
-    out: Float1 = e + share * z @ np.linalg.solve(np.eye(len(g)) - share * g, z.T @ e)
+    start = e if few else x.T @ e
+    found = np.asarray(np.linalg.solve(np.eye(len(m)) - share * m, start), np.float64)
+    out: Float1 = found if few else e + share * (x @ (inner @ found))
     return out, most
 
 
