@@ -10,7 +10,14 @@ from scipy.interpolate import BSpline
 from pulse_pyro._core.arrays import Bool, Float1, Float2
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import BandFit, BandMethod, Sample
-from pulse_pyro.bands.basis import BasisFit, BasisShape, basis_band, fit_basis, skewed_critical
+from pulse_pyro.bands.basis import (
+    PROBES,
+    BasisFit,
+    BasisShape,
+    basis_band,
+    fit_basis,
+    skewed_critical,
+)
 from pulse_pyro.bands.spline import (
     DEGREE,
     UNDERSMOOTH,
@@ -87,8 +94,9 @@ def additive(sample: Sample, method: BandMethod, level: float, rng: np.random.Ge
     side = LATTICE[p]
     axes = np.meshgrid(*(np.linspace(low, high, side) for low, high in box.T), indexing="ij")
     lattice = np.stack([a.ravel() for a in axes], axis=1)
-    nu = float(len(kept.x) - edf if fit.noise == "rows" else kept.units - 1)
-    c, mapped, how = skewed_critical(fit, basis.design(lattice), method, level, nu, rng)
+    at = basis.design(lattice)
+    nu = _freedom(fit, at, edf)
+    c, mapped, how = skewed_critical(fit, at, method, level, nu, rng)
     steep = np.stack([_steepest(basis, fit, mapped, k, side) for k in range(p)])  # (p, q)
     q = sample.y.shape[1]
     span = ", ".join(
@@ -142,7 +150,17 @@ def _fit(b: Float2, kept: Sample, p: int, each: int, method: BandMethod) -> tupl
         twiced = 2.0 * once - once @ gram @ once
         inner.append(twiced)
         most = max(most, float(np.trace(twiced @ gram)))
-    return fit_basis(b, kept.y, kept.unit, tuple(inner), method, round(most)), most
+    # a value hangs on a few splines, however many there are: units are counted by input
+    return fit_basis(b, kept.y, kept.unit, tuple(inner), method, p + 1), most
+
+
+def _freedom(fit: BasisFit, at: Float2, edf: float) -> float:
+    """Return n - edf, or by unit the median of the local degrees of freedom over the box."""
+    if fit.noise == "rows":
+        return len(fit.b) - edf
+    some = at[np.unique(np.linspace(0, len(at) - 1, PROBES).astype(np.int64))]
+    each = [np.median(fit.freedom(some, j)) for j in range(fit.coef.shape[1])]
+    return float(min(each))
 
 
 def _steepest(basis: SplineSum, fit: BasisFit, critical: Float1, k: int, side: int) -> Float1:

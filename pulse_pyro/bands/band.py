@@ -34,7 +34,7 @@ class BandMethod:
     coordinates : joint (one supremum over all coordinates) or bonferroni.
     critical : simulate (sup of the estimated Gaussian process); tube (one-dimensional kinds,
         Bonferroni over coordinates); scheffe (linear kind: every x at once); bootstrap_t
-        (one-dimensional kinds, noise by rows: skewed noise in small samples); auto: bootstrap_t
+        (one-dimensional kinds: skewed noise in small samples); auto: bootstrap_t
         where the residuals are skewed for their number and independent, else simulate.
     of : what is smoothed: the law's own error ("error": narrow where the law caught the bends; only
         on rows it was not fitted on, and not for laws with jumps), or W itself ("target": speaks of

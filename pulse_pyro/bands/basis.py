@@ -23,6 +23,10 @@ PROBES = 100  # rows at which the local sample size is looked at
 RESAMPLED = 500  # points a studentised bootstrap is run over
 STEPS = 3_000_000_000  # multiplications it may take
 STUDENTISED = ", critical value by bootstrap t"
+EASY = 0.8  # leverage of a unit up to which its residuals are found by iteration
+HIGHEST = 0.95  # leverage that a row or a unit may have: beyond, its residual says nothing
+ALONE = 1e-6  # below 1, from which on a unit decides something alone
+CLOSE, STEPS_MOST = 1e-10, 100  # of the largest residual, and steps, of that iteration
 SPREADS = (0.25, 4.0)  # of the noise around a row, over its mean
 
 
@@ -71,9 +75,11 @@ class BasisFit:
 
     Attributes
     ----------
-    residual, scaled : (n, q) what is left, and the same over 1 - leverage.
+    residual, scaled : (n, q) what is left, and what would be if a row (noise "rows") or a unit
+        (noise "units") were left out.
     leverage : (n, q). code : (n,) unit of each row, 0 .. units - 1. noise : "rows" or "units".
-    cov : (q, K, q, K) of coef.
+    cov : (q, K, q, K) of coef. alone : whether one unit by itself decides some combination of
+        coefficients, of whose noise nothing is then known.
     """
 
     b: Design
@@ -85,6 +91,7 @@ class BasisFit:
     scaled: Float2 | None = None
     leverage: Float2 | None = None
     code: Int | None = None
+    alone: bool = False
 
     def factor(self, points: Float2) -> Float2:
         """Return F (q m, r) with F F' the covariance of the estimate at b (m, K), all q."""
@@ -194,9 +201,12 @@ def membership(code: Int, units: int) -> sparse.csr_array:
 def fit_basis(
     b: Design, y: Float2, unit: Int, inner: tuple[Float2, ...], method: BandMethod, free: int
 ) -> BasisFit:
-    """Estimate and its sandwich covariance (q, K, q, K): HC3 by row or clustered by unit.
+    """Estimate and its sandwich covariance (q, K, q, K): HC3 by row, or the jackknife over units.
 
-    ``free`` is the number of coefficients that a cluster variance must be able to span.
+    By unit it is (C - 1)/C sum_c d_c d_c', d_c = coef - coef without unit c = A X_c' u_c, u_c from
+    :func:`without_units` (CR3): inputs that are constant within a unit leave rows next to no
+    leverage and the unit a lot. ``free`` is the number of coefficients that a cluster variance must
+    be able to span.
     """
     coef = np.stack([a @ (b.T @ y[:, j]) for j, a in enumerate(inner)], axis=1)
     residual = y - b @ coef
@@ -213,7 +223,13 @@ def fit_basis(
     q, k = len(inner), b.shape[1]
     cov = np.empty((q, k, q, k))
     code, units = consecutive(unit)
+    alone = False
     if noise == "units":
+        left_out = [
+            without_units(b, a, residual[:, j], leverage[:, j], code) for j, a in enumerate(inner)
+        ]
+        scaled = np.stack([each.residual for each in left_out], axis=1)
+        alone = max(each.most for each in left_out) > 1.0 - ALONE
         member = membership(code, units)
         score = [member @ times_rows(b, e) for e in scaled.T]
     for j in range(q):
@@ -221,10 +237,89 @@ def fit_basis(
             if noise == "rows":
                 meat = dense(b.T @ times_rows(b, scaled[:, j] * scaled[:, m]))
             else:
-                meat = dense(score[j].T @ score[m]) * (units / (units - 1.0))
+                meat = dense(score[j].T @ score[m]) * ((units - 1.0) / units)
             block = inner[j] @ meat @ inner[m].T
             cov[j, :, m], cov[m, :, j] = block, block.T
-    return BasisFit(b, inner, coef, residual, noise, cov, scaled, leverage, code)
+    return BasisFit(b, inner, coef, residual, noise, cov, scaled, leverage, code, alone)
+
+
+class WithoutUnits(NamedTuple):
+    """Residuals (n,) of fits without the row's own unit, and the largest leverage of any unit."""
+
+    residual: Float1
+    most: float
+
+
+def without_units(
+    b: Design, inner: Float2, residual: Float1, leverage: Float1, code: Int
+) -> WithoutUnits:
+    """Return u_c = (I - H_cc)^-1 e_c for every unit c, H_cc = X_c A X_c'.
+
+    b (n, K) and A = ``inner`` (K, K) symmetric; residual, leverage, code (n,). The leverage of a
+    unit is the largest eigenvalue of H_cc, at most the sum of its rows'. Most units' is small, and
+    u = e + H_cc u is iterated for all of them at once, O(nK) a step; the few (at most K / .8)
+    others are solved one by one, in the smaller of their rows and K. A leverage beyond .95 counts
+    as .95, so that nothing is divided by 0: a unit that decides something alone leaves no residual
+    of it, and the caller must not speak of it.
+    """
+    units = int(code.max()) + 1
+    hard = np.bincount(code, leverage, units) > EASY
+    order = np.argsort(code, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=units))])
+    out, most = residual.copy(), 0.0
+    for c in np.flatnonzero(hard):
+        rows = order[ends[c] : ends[c + 1]]
+        out[rows], worst = _without(b[rows], inner, residual[rows])
+        most = max(most, worst)
+    easy = order[~hard[code[order]]]
+    local, found = consecutive(code[easy])
+    rows_until = np.cumsum(np.bincount(local, minlength=found))
+    piece = (rows_until * b.shape[1] // (4 * BLOCK))[local]  # whole units, as many as fit
+    for at in np.split(np.arange(len(easy)), np.flatnonzero(np.diff(piece)) + 1):
+        if len(at):
+            rows, own = easy[at], local[at] - local[at[0]]
+            out[rows] = _iterated(_apart(b[rows], own), inner, residual[rows])
+    return WithoutUnits(out, most)
+
+
+def _apart(b: Any, code: Int) -> sparse.csr_array:
+    """Return b (n, K) with columns of its own for every unit, (n, units K); rows stand by unit."""
+    (n, k), units = b.shape, int(code[-1]) + 1
+    if not sparse.issparse(b):
+        b = sparse.csr_array((b.ravel(), np.tile(np.arange(k), n), np.arange(n + 1) * k), (n, k))
+    rows: Any = sparse.csr_array(b)
+    at = rows.indices + np.repeat(code * k, np.diff(rows.indptr))
+    return sparse.csr_array((rows.data, at, rows.indptr), shape=(n, units * k))
+
+
+def _iterated(apart: sparse.csr_array, inner: Float2, e: Float1) -> Float1:
+    """Iterate u = e + H_cc u over units of small leverage."""
+    u, enough = e, CLOSE * max(float(np.abs(e).max()), 1e-300)
+    for _ in range(STEPS_MOST):
+        inside = (apart.T @ u).reshape(-1, len(inner)) @ inner
+        new: Float1 = e + apart @ inside.ravel()
+        moved = float(np.abs(new - u).max())
+        u = new
+        if moved <= enough:
+            break
+    return u
+
+
+def _without(x: Design, inner: Float2, e: Float1) -> tuple[Float1, float]:
+    """Return (I - H_cc)^-1 e_c of one unit's rows x (n_c, K), and its leverage or a bound on it.
+
+    In the smaller of rows and K: with M = H_cc, or e + X_c A (I - M)^-1 X_c' e with M = G_c A.
+    """
+    few = x.shape[0] <= len(inner)
+    m = dense(x @ inner @ x.T) if few else dense(x.T @ x) @ inner
+    most = float(np.sqrt(max((m * m.T).sum(), 0.0)))  # root of the sum of squared eigenvalues
+    if most > HIGHEST:
+        most = float(np.linalg.eigvals(m).real.max())
+    share = min(1.0, HIGHEST / most)
+    start = e if few else x.T @ e
+    found = np.asarray(np.linalg.solve(np.eye(len(m)) - share * m, start), np.float64)
+    out: Float1 = found if few else e + share * (x @ (inner @ found))
+    return out, most
 
 
 def _rms(residual: Float2, leverage: Float2) -> Float1:
@@ -279,13 +374,17 @@ def skewed_critical(
 ) -> BasisCritical:
     """Return critical values over the points b (m, K), by bootstrap-t where noise is skewed.
 
-    See :func:`skewed_reach`; the value then knows about small samples, and Student's t is left out.
+    See :func:`skewed_reach`; for rows the value then knows about small samples, and Student's t is
+    left out. Redrawn units do not know what the fit took of their freedom: the larger value is it.
     """
     c, mapped = basis_critical(fit, points, method, level, nu, rng)
     reach = skewed_reach(fit, points, method, level, rng)
     if reach is None:
         return BasisCritical(c, mapped, "")
-    return BasisCritical(c, c * reach, STUDENTISED)
+    further = c * reach
+    return BasisCritical(
+        c, further if fit.noise == "rows" else np.maximum(further, mapped), STUDENTISED
+    )
 
 
 def skewed_reach(

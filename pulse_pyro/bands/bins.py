@@ -56,6 +56,24 @@ class Bins:
         return sparse.coo_array((residual, (code, self.index)), shape=shape).tocsr()
 
 
+def own_levels(bins: Bins) -> Float2:
+    """Return M (B, B) with sum(hat * M) = sum_c 1'H_cc 1 / n_c over units c of n_c rows.
+
+    That is what a smoother spends on the units' own levels: about 1 where x varies within units,
+    all of its degrees of freedom where x is constant there.
+    """
+    counts = bins.scores(np.ones(len(bins.x)))
+    each = sparse.diags_array(1.0 / np.asarray(counts.sum(1)).ravel())
+    out: Float2 = (counts.T @ (each @ counts)).toarray()
+    return out
+
+
+def most_on_levels(bins: Bins) -> float:
+    """Return a third of the units, which own levels may take; inf where a unit is a row."""
+    units = consecutive(bins.unit)[1]
+    return units / UNITS_EACH if units < len(bins.unit) else np.inf
+
+
 def bin_rows(sample: Sample, share: float) -> Bins:
     """Bin a one-dimensional sample; ``share`` is the central share of x that is the domain."""
     x = sample.x[:, 0]
@@ -106,6 +124,11 @@ def bin_rows(sample: Sample, share: float) -> Bins:
 
 
 MANY_UNITS = 2000  # beyond, Student's t is the normal
+UNITS_EACH = 3.0  # units a degree of freedom spent on own levels of units
+EASY = 0.2  # sum of a unit's leverages up to which its residuals are found by iteration
+HIGHEST = 0.95  # leverage of a unit, beyond which its residual says nothing
+CLOSE, MOST_STEPS = 1e-10, 50  # of the largest residual, and steps, of that iteration
+UNIT_BLOCK = 5000  # units iterated at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +150,48 @@ class Weights:
 
     def leverage(self) -> Float1:
         """Return h of a row in each bin, (B,), clipped so that HC3 stays finite."""
-        return self.hat.diagonal().clip(0.0, 0.95)
+        return self.hat.diagonal().clip(0.0, HIGHEST)
+
+    def without_units(self, bins: Bins, residual: Float1) -> Float1:
+        """Return u_c = (I - H_cc)^-1 e_c, residuals (kept,) of fits without the row's own unit.
+
+        u = e + H_cc u is iterated; the few units of much leverage are solved, in their occupied
+        bins. A leverage beyond .95 counts as .95.
+        """
+        code, units = consecutive(bins.unit)
+        order = np.argsort(code, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(code))])
+        hard = np.bincount(code, self.leverage()[bins.index]) > EASY
+        out = residual.copy()
+        for c in np.flatnonzero(hard):
+            rows = order[ends[c] : ends[c + 1]]
+            out[rows] += self._own(bins.index[rows], residual[rows])
+        for first in range(0, units, UNIT_BLOCK):
+            last = min(first + UNIT_BLOCK, units)
+            rows = order[ends[first] : ends[last]]
+            rows = rows[~hard[code[rows]]]
+            e, at, own = residual[rows], bins.index[rows], code[rows] - first
+            u, enough = e, CLOSE * max(float(np.abs(e).max(initial=0.0)), 1e-300)
+            for _ in range(MOST_STEPS if len(rows) else 0):
+                shape = (last - first, len(self.hat))
+                score = sparse.csr_array((u, (own, at)), shape=shape)
+                new: Float1 = e + np.asarray(score @ self.hat.T)[own, at]
+                moved = float(np.abs(new - u).max())
+                u = new
+                if moved <= enough:
+                    break
+            out[rows] = u
+        return out
+
+    def _own(self, index: Int, e: Float1) -> Float1:
+        """Return what one unit's rows add to its own fit, at its rows: f = H_cc (e + f)."""
+        at, local = np.unique(index, return_inverse=True)
+        own: Float2 = self.hat[np.ix_(at, at)] * np.bincount(local)
+        most = float(np.abs(np.linalg.eigvals(own)).max()) if len(at) > 1 else abs(own[0, 0])
+        own *= min(1.0, HIGHEST / most)
+        mean = np.bincount(local, e) / np.bincount(local)
+        f = np.linalg.solve(np.eye(len(at)) - own, own @ mean)
+        return np.asarray(f, np.float64)[local]
 
     def freedom(self, bins: Bins, clustered: bool) -> Float1:
         """Satterthwaite degrees of freedom of the variance on the grid, (G,).
@@ -177,6 +241,33 @@ def neighbour_differences(bins: Bins, y: Float1) -> Float1:
     return out
 
 
+def studentised_units(
+    bins: Bins, weights: list[Weights], scaled: Float2, draws: int, rng: np.random.Generator
+) -> Float1:
+    """Draw sup of t and of -t, t the studentised estimate of redrawn units: (2, draws).
+
+    Units keep all that is theirs; the smoother is held. scaled (kept, q): residuals of fits without
+    the row's unit.
+    """
+    psi = []
+    for e, w in zip(scaled.T, weights, strict=True):
+        each: Float2 = np.asarray(bins.scores(e) @ w.grid.T)  # (units, G)
+        psi.append(each - each.mean(0))
+    units = len(psi[0])
+    out = np.full((2, draws), -np.inf)
+    step = max(min(draws, 2_000_000 // units), 1)
+    for start in range(0, draws, step):
+        stop = min(start + step, draws)
+        times = rng.multinomial(units, np.full(units, 1.0 / units), size=stop - start)
+        for each in psi:
+            total = times @ each
+            var = (times @ each**2 - total**2 / units) * (units / (units - 1.0))
+            t = total / np.sqrt(np.maximum(var, 1e-300))
+            part = out[:, start:stop]
+            part[:] = np.maximum(part, np.stack([t.max(1), -t.min(1)]))
+    return out
+
+
 # Studentised (bootstrap-t) suprema for skewed noise in small samples.
 
 
@@ -198,7 +289,7 @@ def skew_ratio(bins: Bins, scaled: Float2, nu: Float2) -> float:
 def studentised_sup(
     bins: Bins, weights: list[Weights], scaled: Float2, draws: int, rng: np.random.Generator
 ) -> Float1:
-    """Draw sup |m*(x) - m(x)| / se*(x) over grid and coordinates, se* re-estimated: (draws,).
+    """Draw sup of t and of -t, t = (m*(x) - m(x)) / se*(x), se* re-estimated: (2, draws).
 
     Residuals ``scaled`` (kept, q) are divided by their local spread, drawn with replacement (whole
     rows, so coordinates stay together) and multiplied by the spread where they land: the noise may
@@ -214,7 +305,7 @@ def studentised_sup(
     spread = np.stack([local_spread(bins, e)[bins.index] for e in scaled.T], axis=1)
     standard = scaled / spread
     standard -= standard.mean(0)
-    out = np.zeros(draws)
+    out = np.full((2, draws), -np.inf)
     batch = max(min(draws, 2_000_000 // n), 1)
     for start in range(0, draws, batch):
         stop = min(start + batch, draws)
@@ -225,6 +316,7 @@ def studentised_sup(
             residual = noise - (w.hat @ sums)[bins.index]
             residual /= 1.0 - w.leverage()[bins.index, None]
             se = np.sqrt(w.grid**2 @ np.asarray(member @ residual**2))
-            sup = (np.abs(w.grid @ sums) / se).max(0)
-            out[start:stop] = np.maximum(out[start:stop], sup)
+            t = w.grid @ sums / se
+            part = out[:, start:stop]
+            part[:] = np.maximum(part, np.stack([t.max(0), -t.min(0)]))
     return out

@@ -28,9 +28,9 @@ from pulse_pyro.bands.bins import (
     bin_rows,
     skew_ratio,
     studentised_sup,
+    studentised_units,
 )
-from pulse_pyro.bands.dependence import LEVEL as DEPENDENT
-from pulse_pyro.bands.dependence import choose_noise, dependence_p
+from pulse_pyro.bands.dependence import choose_noise
 
 # A band on a grid: between its points, and beyond its ends.
 
@@ -186,25 +186,33 @@ def curve_band(
     residual = bins.y - fitted
     scaled = residual / (1.0 - np.stack([w.leverage()[bins.index] for w in weights], axis=1))
     noise = choose_noise(residual, bins.unit, method.noise)
+    if noise == "units":
+        own = [w.without_units(bins, e) for w, e in zip(weights, residual.T, strict=True)]
+        scaled = np.stack(own, axis=1)
     nu = np.stack([w.freedom(bins, noise == "units") for w in weights])
     skew = skew_ratio(bins, scaled, nu)
-    noise, how = _treatment(bins, residual, skew, noise, method)
+    how = _treatment(bins, skew, noise, method)
     cov = _covariance(bins, [w.grid for w in weights], scaled, noise)
     _check_noise(cov, sample, grid)
 
     def values_by(how: Critical) -> Float1:
         by = replace(method, critical=how)
-        return critical_values(bins, weights, scaled, cov, method=by, level=level, rng=rng)
+        return critical_values(bins, weights, scaled, cov, noise, method=by, level=level, rng=rng)
 
     c = values_by(how)
     if how == "bootstrap_t" and method.critical == "auto":
         normal = values_by("simulate")
         # isolated rows: redrawn noise there has no variance to divide
-        if (c > WILD * normal).any():
+        if (c > WILD * normal).any() and noise == "rows":
             c, how = normal, "simulate"
+        c = np.minimum(c, WILD * normal)
     spread = np.repeat(c[:, None], len(grid), axis=1)
-    # a studentised bootstrap knows about small samples; Student's t would count them twice
-    mapped = spread if how == "bootstrap_t" else critical.student(spread, nu)
+    if how != "bootstrap_t":
+        mapped = critical.student(spread, nu)
+    elif noise == "rows":
+        mapped = spread  # knows about small samples; Student's t would count them twice
+    else:  # redrawn units do not know how few of them decide a value
+        mapped = np.maximum(spread, critical.student(values_by("simulate")[:, None], nu))
     centre = np.stack([w.grid @ sums[:, j] for j, w in enumerate(weights)])
     shape = grid_shape(sample.x_names[0], grid, centre, cov, mapped)
     how_made = f"critical value by {how.replace('_', ' ')}, {shape.modulus:.1%} for the grid"
@@ -230,24 +238,12 @@ def curve_band(
 
 
 def _treatment(
-    bins: Bins, residual: Float2, skew: float, noise: Literal["rows", "units"], method: BandMethod
-) -> tuple[Literal["rows", "units"], Critical]:
-    """Return what noise is taken to be independent, and how the critical value is found.
-
-    Skewed noise wants the studentised bootstrap, which redraws rows: so only where rows of a unit
-    do not depend, or where rows were asked for.
-    """
-    if method.critical == "bootstrap_t":
-        if method.noise == "units":
-            raise SettingError('BandMethod: critical="bootstrap_t" is for noise="rows".')
-        return "rows", "bootstrap_t"
+    bins: Bins, skew: float, noise: Literal["rows", "units"], method: BandMethod
+) -> Critical:
+    """Return how the critical value is found: skewed noise wants the studentised bootstrap."""
     if method.critical != "auto":
-        return noise, method.critical
-    if skew > SKEWED and len(bins.x) <= MOST_ROWS and method.noise != "units":
-        depends = min(dependence_p(e, bins.unit) for e in residual.T) < DEPENDENT
-        if noise == "rows" or not depends:
-            return "rows", "bootstrap_t"
-    return noise, "simulate"
+        return method.critical
+    return "bootstrap_t" if skew > SKEWED and len(bins.x) <= MOST_ROWS else "simulate"
 
 
 def _covariance(bins: Bins, weights: list[Float2], scaled: Float2, noise: str) -> Float4:
@@ -263,7 +259,7 @@ def _covariance(bins: Bins, weights: list[Float2], scaled: Float2, noise: str) -
                 both = bins.sums((scaled[:, j] * scaled[:, k])[:, None])[:, 0]
                 block = (weights[j] * both) @ weights[k].T
             else:
-                meat = (score[j].T @ score[k]).toarray() * (units / (units - 1.0))
+                meat = (score[j].T @ score[k]).toarray() * ((units - 1.0) / units)
                 block = weights[j] @ meat @ weights[k].T
             out[j, :, k], out[k, :, j] = block, block.T
     return out
@@ -281,7 +277,7 @@ def _check_noise(cov: Float4, sample: Sample, grid: Float1) -> None:
 
 def _fewer(method: BandMethod, level: float) -> int:
     """Return the draws of a bootstrap that refits every row: a thousand, or ten in the tail."""
-    return min(method.draws, max(1000, int(np.ceil(10.0 / (1.0 - level)))))
+    return min(method.draws, max(1000, int(np.ceil(20.0 / (1.0 - level)))))
 
 
 def critical_values(
@@ -289,6 +285,7 @@ def critical_values(
     weights: list[Weights],
     scaled: Float2,
     cov: Float4,
+    noise: str,
     *,
     method: BandMethod,
     level: float,
@@ -304,19 +301,28 @@ def critical_values(
         return np.array(
             [critical.tube(critical.correlation(block), each) for block in _blocks(cov)]
         )
+    studentised = studentised_sup if noise == "rows" else studentised_units
     if method.coordinates == "joint":
         if method.critical == "bootstrap_t":
-            sups = studentised_sup(bins, weights, scaled, _fewer(method, level), rng)
-        else:
-            sups = critical.sup_draws(cov.reshape(q * points, -1), method.draws, rng)
+            sides = studentised(bins, weights, scaled, _fewer(method, level), rng)
+            return np.full(q, _further(sides, level))
+        sups = critical.sup_draws(cov.reshape(q * points, -1), method.draws, rng)
         return np.full(q, critical.quantile(sups, level))
     out = np.empty(q)
     for j in range(q):
         if method.critical == "bootstrap_t":
-            sups = studentised_sup(
-                bins, weights[j : j + 1], scaled[:, [j]], _fewer(method, each), rng
-            )
+            draws = _fewer(method, each)
+            sides = studentised(bins, weights[j : j + 1], scaled[:, [j]], draws, rng)
+            out[j] = _further(sides, each)
         else:
             sups = critical.sup_draws(cov[j, :, j], method.draws, rng)
-        out[j] = critical.quantile(sups, each)
+            out[j] = critical.quantile(sups, each)
     return out
+
+
+def _further(sides: Float2, level: float) -> float:
+    """Return the further of two sides (2, draws), each with half of the failures.
+
+    Skewed noise errs to one side, and a law's bias may make just that side count.
+    """
+    return max(critical.quantile(side, (1.0 + level) / 2.0) for side in sides)

@@ -124,11 +124,12 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
 
     c is simulated over a cloud of up to 1,000 held-out contexts, so it holds for about as many new
     contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
-    what contexts further out than 98 % (``domain``) of the cloud get. Student's t with n - p, or
-    units - 1, degrees of freedom. Valid if E[y | S_1:t] is linear in x; see the lack-of-fit test.
-    Inputs that repeat others (lags of a clock), or are constant, are left out: their part is played
-    by those others, or by the intercept. Of a context where they do not, nothing is known: it is
-    outside the domain and its half-width is NaN, as if an input were not seen.
+    what contexts further out than 98 % (``domain``) of the cloud get. Student's t with rows (or
+    units) less coefficients as freedom. Valid if E[y | S_1:t] is linear in x: see the
+    lack-of-fit test. Inputs that repeat others (lags of a clock), or are constant, are left out:
+    their part is played by those others, or by the intercept. Of a context where they do not,
+    nothing is known: it is outside the domain and its half-width is NaN, as if an input were not
+    seen.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
@@ -147,9 +148,17 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
     b = np.concatenate([np.ones((n, 1)), span(sample.x)], axis=1)
     inner = np.linalg.inv(b.T @ b)
     fit = fit_basis(b, sample.y, sample.unit, (inner,) * sample.y.shape[1], method, p + 1)
-    nu = float(n - p - 1 if fit.noise == "rows" else sample.units - 1)
+    if fit.alone:
+        raise DataError(
+            f"bands: one of {sample.units} units decides a coefficient of the linear band alone "
+            "(an input that only it has?), so nothing is known of its noise; leave that input out, "
+            'declare other clusters, or say noise="rows" if rows are independent.'
+        )
+    clustered = fit.noise == "units"
+    nu = float((sample.units if clustered else n) - p - 1)
     q = sample.y.shape[1]
-    everywhere = np.full(q, scheffe(level, p + 1, q, nu, clustered=fit.noise == "units"))
+    every = scheffe(level, p + 1, q, sample.units - 1.0 if clustered else nu, clustered=clustered)
+    everywhere = np.full(q, every)
     far = float(np.quantile(((b @ inner) * b).sum(1), method.domain))
     left_out = f" ({repeats} more repeat them)" if repeats else ""
     only = ", where repeated inputs repeat" if repeats else ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro.bands.band import BandFit, BandMethod, Sample
-from pulse_pyro.bands.bins import Bins, Weights
+from pulse_pyro.bands.bins import Bins, Weights, most_on_levels, own_levels
 from pulse_pyro.bands.curve import curve
 
 NEIGHBOURS = 25  # rows a window holds at least
@@ -43,7 +43,11 @@ def _weights(bins: Bins, grid: Float1, h: float) -> Weights:
 
 
 def gcv_bandwidth(bins: Bins) -> list[float]:
-    """Return the bandwidth of the local linear fit of each coordinate by GCV over rows."""
+    """Return the bandwidth of the local linear fit of each coordinate by GCV over rows.
+
+    Bandwidths that spend more than a third of the units on the units' own levels are left out:
+    where x hardly varies within units, rows would let the curve run through every level.
+    """
     length = bins.domain[1] - bins.domain[0]
     candidates = np.geomspace(NARROWEST * length, WIDEST * length, CANDIDATES)
     centred = bins.y - bins.y.mean(0)
@@ -53,11 +57,14 @@ def gcv_bandwidth(bins: Bins) -> list[float]:
     reach = _reach(bins, bins.at)
     n = len(bins.x)
     scores = np.empty((CANDIDATES, bins.y.shape[1]))
+    levels, most = own_levels(bins), most_on_levels(bins)
     for k, h in enumerate(candidates):
         hat = local_weights(bins, bins.at, h, 1, reach)
         rss = within + ((mean - hat @ sums) ** 2 * bins.count[:, None]).sum(0)
         freedom = n - CAUTION * float(hat.diagonal() @ bins.count)
         scores[k] = rss / max(freedom, 1e-9) ** 2
+        if k < CANDIDATES - 1 and float((hat * levels).sum()) > most:
+            scores[k] = np.inf
     return [float(candidates[k]) for k in scores.argmin(0)]
 
 

@@ -155,7 +155,7 @@ def _indices(
     few = method.noise == "units" and part.units <= p + 1
     how = replace(method, noise="rows") if few else method
     fit = fit_basis(b, part.y, part.unit, (np.linalg.inv(gram),) * q, how, p + 1)
-    nu = n - p - 1.0 if fit.noise == "rows" else part.units - 1.0
+    nu = (n if fit.noise == "rows" else part.units) - p - 1.0
     out = []
     for j in range(q):
         slope = fit.coef[1:, j]

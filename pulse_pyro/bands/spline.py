@@ -16,7 +16,14 @@ from scipy.interpolate import BSpline
 
 from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro.bands.band import BandFit, BandMethod, Sample
-from pulse_pyro.bands.bins import Bins, Weights, local_spread, neighbour_differences
+from pulse_pyro.bands.bins import (
+    Bins,
+    Weights,
+    local_spread,
+    most_on_levels,
+    neighbour_differences,
+    own_levels,
+)
 from pulse_pyro.bands.curve import curve
 
 DEGREE = 3
@@ -24,6 +31,7 @@ FEWEST, MOST = 20, 150  # coefficients
 LEAST_EDF = 6.0
 CROWDED = {1: 0.85, 2: 0.75}  # by order, share of coefficients in use from which to double them
 UNDERSMOOTH = 4.0
+LARGEST = 1e8  # times the REML penalty, where raising it ends
 WEIGHTS = (0.05, 20.0)  # of rows where the noise is large or small
 
 
@@ -83,6 +91,11 @@ class _Base:
         """Return (G + lam P)^-1."""
         return inverse(self.gram + lam * self.penalty)
 
+    def twiced(self, lam: float) -> Float2:
+        """Return (G + lam P)^-1 with the residuals fitted once more."""
+        inner = self.inner(lam)
+        return 2.0 * inner - inner @ self.gram @ inner
+
 
 def _bases(bins: Bins, order: int) -> Iterator[_Base]:
     """Yield one base a coordinate, rows weighted by the inverse variance around them.
@@ -103,12 +116,17 @@ def _bases(bins: Bins, order: int) -> Iterator[_Base]:
 
 def _weights(bins: Bins, grid: Float1, order: int) -> list[Weights]:
     out = []
+    levels, most = own_levels(bins), most_on_levels(bins)
     for base in _bases(bins, order):
         lam = base.reml
         if order == 2:
             lam = _at_least(base.gram, base.penalty, lam / UNDERSMOOTH)
-        inner = base.inner(lam)
-        twiced = 2.0 * inner - inner @ base.gram @ inner
+        twiced = base.twiced(lam)
+        # where x hardly varies within units, rows would let the curve run through their levels
+        on_levels = base.weighted @ levels @ base.design
+        while float((twiced * on_levels.T).sum()) > most and lam < LARGEST * base.reml:
+            lam *= 2.0
+            twiced = base.twiced(lam)
         edf = float(np.trace(twiced @ base.gram))
         kind = "penalised spline, undersmoothed" if order == 2 else "Lipschitz spline"
         made = f"{kind} and twiced, {edf:.1f} degrees of freedom"

@@ -298,7 +298,7 @@ def _root(steps: list[Sieve], kept: Sample, j: int) -> list[Float2]:
     factor = 1.0
     if steps[0].fit.noise == "units":
         code, units = consecutive(kept.unit)
-        member, factor = membership(code, units), units / (units - 1.0)
+        member, factor = membership(code, units), (units - 1.0) / units
     scores = []
     for step in steps:
         assert step.fit.scaled is not None

@@ -166,6 +166,8 @@ def _dependence(fit: BandFit, sample: Sample) -> Check:
             f"narrow. Variances by unit for {len(fit.band.x_names)} inputs need about {needed} "
             "held-out units: hold out more, or use fewer inputs."
         )
+        if units < needed:  # rows were not chosen, they are what is left: nothing allows for it
+            return Check(DEPENDENCE, "fail", p, LEVEL, text)
     return Check(DEPENDENCE, verdict(p, limits=(LEVEL, FAIL)), p, LEVEL, text)
 
 

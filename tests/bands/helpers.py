@@ -217,8 +217,17 @@ def with_ones(x):
     return np.column_stack([np.ones(len(x)), x])
 
 
+def left_out(hat, residual, unit):
+    """What each unit would leave if its own rows had no part in the fit, (n,)."""
+    out = residual.copy()
+    for c in np.unique(unit):
+        at = unit == c
+        out[at] = np.linalg.solve(np.eye(at.sum()) - hat[np.ix_(at, at)], residual[at])
+    return out
+
+
 def dense(s, noise):
-    """Least squares and its sandwich in the raw regressors (1, x), one coordinate, with loops."""
+    """Least squares in the raw regressors (1, x), HC3 or the jackknife over units, with loops."""
     b, y = with_ones(s.x), s.y[:, 0]
     coef = np.linalg.lstsq(b, y, rcond=None)[0]
     bread = np.linalg.inv(b.T @ b)
@@ -230,6 +239,6 @@ def dense(s, noise):
     )
     if noise == "units":
         units = np.unique(s.unit)
-        psi = np.array([psi[s.unit == c].sum(0) for c in units])
-        psi *= np.sqrt(len(units) / (len(units) - 1))
+        less = [np.linalg.lstsq(b[s.unit != c], y[s.unit != c], rcond=None)[0] for c in units]
+        psi = (coef - np.array(less)) * np.sqrt(1 - 1 / len(units))
     return coef, sum(np.outer(row, row) for row in psi)

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.bands.additive import additive
 from pulse_pyro.bands.band import BandMethod
-from tests.bands.helpers import a_sum, lines, sample, world
+from tests.bands.helpers import a_sum, left_out, lines, sample, world
 from tests.helpers import binomial_floor, z_bound
 
 PROPERTY = settings(max_examples=15)
@@ -88,9 +88,14 @@ def test_half_widths_are_the_sandwich_of_the_smoothers_weights(noise):
     freedom = n - np.trace(hat)
     if noise == "units":
         unit = s.unit[fit.kept]
-        psi = np.stack([psi[:, unit == c].sum(1) for c in range(30)], axis=1) * np.sqrt(30 / 29)
-        freedom = 29
-    c = stats.t.isf(stats.norm.sf(fit.band.critical[0]), freedom)
+        psi = hat * left_out(hat, fit.residual[:, 0], unit)
+        psi = np.stack([psi[:, unit == c].sum(1) for c in range(30)], axis=1) * np.sqrt(29 / 30)
+    c = fit.band.shape.critical[0]
+    if noise == "rows":
+        assert c == pytest.approx(stats.t.isf(stats.norm.sf(fit.band.critical[0]), freedom))
+    else:  # local degrees of freedom, fewer than units
+        most, least = (stats.t.isf(stats.norm.sf(fit.band.critical[0]), nu) for nu in (4, 29))
+        assert least < c < most
     found = fit.band.at(s.x[fit.kept]).half[:, 0]
     assert_allclose(found, c * np.sqrt((psi**2).sum(1)), rtol=1e-6)
 

@@ -103,7 +103,7 @@ def test_four_inputs_get_the_linear_band_and_hear_why():
     [("linear", 1), ("linear", 3), ("additive", 2), ("single_index", 3), ("single_index", 1)],
 )
 def test_what_is_asked_for_is_made(kind, p):
-    choice = chosen(world(lines, 44, p=p), kind)
+    choice = chosen(world(lines, 44, p=p, units=40), kind)
     assert choice.fit.band.kind == kind
     assert choice.why == "asked for"
     assert choice.fit.band.level == 0.95

@@ -19,6 +19,7 @@ from pulse_pyro.bands.bins import (
     local_spread,
     skew_ratio,
     studentised_sup,
+    studentised_units,
 )
 from tests.bands.helpers import draw, generator, made, sample, sample_of
 from tests.helpers import FALSE_ALARM, z_bound
@@ -50,8 +51,9 @@ def refitted_sup(bins, scaled, picks):
     for pick in picks.T:
         y = standard[pick] * spread
         left = (y - design @ (inverse @ (design.T @ y))) / (1.0 - leverage)
-        out.append(np.max(np.abs(reach @ y) / np.sqrt(reach**2 @ left**2)))
-    return np.array(out)
+        t = reach @ y / np.sqrt(reach**2 @ left**2)
+        out.append((t.max(), -t.min()))
+    return np.array(out).T
 
 
 def test_studentised_suprema_are_those_of_refitted_draws():
@@ -64,7 +66,7 @@ def test_studentised_suprema_are_those_of_refitted_draws():
 
 def test_studentised_suprema_of_skewed_noise_reach_beyond_the_normal_ones():
     bins, w, scaled = skewed_rows()
-    drawn = studentised_sup(bins, [w], scaled[:, None], 1000, generator(33))
+    drawn = studentised_sup(bins, [w], scaled[:, None], 1000, generator(33)).max(0)
     gaussian = critical.multiplier_sup((w.grid[:, bins.index] * scaled).T, 4000, generator(34))
     assert stats.ks_2samp(drawn, gaussian).pvalue < FALSE_ALARM
     assert critical.quantile(drawn, 0.95) > critical.quantile(gaussian, 0.95)
@@ -74,7 +76,22 @@ def test_a_repeated_coordinate_does_not_raise_the_studentised_supremum():
     bins, w, scaled = skewed_rows()
     one = studentised_sup(bins, [w], scaled[:, None], 200, generator(35))
     two = studentised_sup(bins, [w, w], np.stack([scaled, -scaled], 1), 200, generator(35))
-    assert_allclose(two, one)
+    assert_allclose(two[0], one.max(0))
+    assert_allclose(two[1], one.max(0))
+
+
+def test_redrawn_units_of_a_curve_are_t_statistics_of_their_sums():
+    bins, w, scaled = skewed_rows()
+    units = np.unique(bins.unit)
+    psi = np.stack([w.grid[:, bins.index[at]] @ scaled[at] for at in bins.unit == units[:, None]])
+    psi -= psi.mean(0)
+    times = generator(36).multinomial(len(units), np.full(len(units), 1 / len(units)), size=30)
+    given = SimpleNamespace(multinomial=lambda n, p, size: times)
+    found = studentised_units(bins, [w], scaled[:, None], 30, given)
+    for k, count in enumerate(times):
+        drawn = np.repeat(psi, count, axis=0)
+        t = drawn.mean(0) / (drawn.std(0, ddof=1) / np.sqrt(len(units)))
+        assert_allclose(found[:, k], [t.max(), -t.min()], rtol=1e-8)
 
 
 def test_too_many_rows_for_the_studentised_bootstrap_are_refused():

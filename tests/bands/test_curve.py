@@ -8,7 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
 from pulse_pyro.bands.band import BandMethod, Sample
-from pulse_pyro.bands.curve import critical_values
+from pulse_pyro.bands.curve import critical_values, curve_rows
+from pulse_pyro.bands.local_polynomial import local_polynomial_weights
+from pulse_pyro.bands.spline import lipschitz_weights, spline_weights
 from tests.bands.helpers import (
     CURVES,
     SEED,
@@ -16,12 +18,18 @@ from tests.bands.helpers import (
     curve,
     dense_smoother,
     generator,
+    left_out,
     own_bins,
     sample_of,
 )
 from tests.helpers import z_bound
 
 FEW = settings(max_examples=8)
+WEIGHTS = {
+    "local_polynomial": local_polynomial_weights,
+    "spline": spline_weights,
+    "lipschitz": lipschitz_weights,
+}
 
 
 def dense_band(kind, bins, grid, noise, level):
@@ -33,8 +41,9 @@ def dense_band(kind, bins, grid, noise, level):
         cov = reach @ np.diag(residual**2) @ reach.T
         nu = (reach**2).sum(1) ** 2 / (reach**4).sum(1) - loss
     else:
+        residual = left_out(hat, y - hat @ y, bins.unit)
         psi = np.stack([reach[:, bins.unit == u] @ residual[bins.unit == u] for u in units])
-        cov = len(units) / (len(units) - 1) * psi.T @ psi
+        cov = (len(units) - 1) / len(units) * psi.T @ psi
         omega = np.stack([(reach[:, bins.unit == u] ** 2).sum(1) for u in units])
         nu = omega.sum(0) ** 2 / (omega**2).sum(0) - 1.0
     se = np.sqrt(cov.diagonal())
@@ -67,7 +76,7 @@ def _quadratic(d, residual, unit, noise):
         return ((d * residual) ** 2).sum()
     units = np.unique(unit)
     psi = [d[unit == u] @ residual[unit == u] for u in units]
-    return len(units) / (len(units) - 1) * np.square(psi).sum()
+    return (len(units) - 1) / len(units) * np.square(psi).sum()
 
 
 @pytest.mark.parametrize("noise", ["rows", "units"])
@@ -107,7 +116,7 @@ def test_simulated_critical_values_of_independent_coordinates_are_sidak(coordina
     cov.reshape(6, 6)[...] = np.diag(np.arange(1.0, 7.0))
     method = BandMethod(critical="simulate", coordinates=coordinates, draws=draws)
     c = critical_values(
-        None, [], np.zeros((0, 2)), cov, method=method, level=0.9, rng=generator(12)
+        None, [], np.zeros((0, 2)), cov, "rows", method=method, level=0.9, rng=generator(12)
     )
     level = 0.9 if coordinates == "joint" else 0.95
     bound = z_bound(2) * np.sqrt(level * (1.0 - level) / draws) + 2.0 / draws
@@ -168,6 +177,27 @@ def test_skewed_independent_noise_gets_the_studentised_critical_value():
     fit = curve(even, BandMethod("spline", noise="rows", **SMALL), 0.9, generator())
     assert "simulate" in fit.band.made[0]
     assert fit.skewness < 0.05
+
+
+def test_skewed_dependent_noise_is_studentised_by_unit():
+    rng = generator(20)
+    x, level = rng.uniform(-1.0, 1.0, 600), rng.exponential(size=20)
+    s = sample_of(x, np.repeat(level, 30) + rng.exponential(size=600))
+    fit = curve(s, BandMethod("spline", **SMALL), 0.9, generator())
+    assert "bootstrap t" in fit.band.made[0]
+    assert fit.band.noise == "units"
+
+
+def test_an_input_constant_within_units_does_not_follow_their_levels():
+    rng = generator(21)
+    x, level = np.repeat(rng.standard_normal(50), 20), np.repeat(rng.standard_normal(50), 20)
+    s = sample_of(x, level + rng.standard_normal(1000), units=50)
+    for kind in CURVES:
+        bins, grid = curve_rows(s, BandMethod(kind))
+        (w,) = WEIGHTS[kind](bins, grid)
+        assert (w.hat.diagonal() * bins.count).sum() <= 1.5 * 50 / 3
+        found = curve(s, BandMethod(kind, **SMALL), 0.95, generator()).band.at(x)
+        assert (np.abs(found.centre) <= found.half)[found.inside].all()
 
 
 def test_the_studentised_critical_value_is_not_mapped_to_students_t_again():

@@ -98,9 +98,10 @@ def test_clustering_nine_units_is_refused():
         made(sample_of(*noisy(), units=9), noise="units")
 
 
-def test_the_studentised_bootstrap_of_units_is_refused():
-    with pytest.raises(SettingError, match=r'"bootstrap_t" is for noise="rows"'):
-        made(sample_of(*noisy()), noise="units", critical="bootstrap_t")
+def test_the_studentised_bootstrap_keeps_units_where_they_are_asked_for():
+    band = made(sample_of(*noisy()), noise="units", critical="bootstrap_t").band
+    assert band.noise == "units"
+    assert "bootstrap t" in band.made[0]
 
 
 @pytest.mark.parametrize("kind", ["auto", *CURVES])

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
+from scipy import sparse, stats
 
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import BandMethod, Sample
-from pulse_pyro.bands.basis import fit_basis
+from pulse_pyro.bands.basis import fit_basis, without_units
 from pulse_pyro.bands.linear import linear
 from tests.bands.helpers import SCHEFFE, SEED, dense, draw, made, sample, with_ones
 
@@ -56,8 +56,8 @@ def test_the_cluster_variance_of_a_mean_has_its_worked_value():
     y = np.where(unit == 0, 10.0, 0.0)[:, None]
     inner = (np.array([[1 / 20]]),)
     fit = fit_basis(np.ones((20, 1)), y, unit, inner, BandMethod(noise="units"), 1)
-    # mean 1, unit sums of residuals 18 and nine times -2, leverage 1/20
-    assert fit.cov[0, 0, 0, 0] == pytest.approx(10 / 9 * (18**2 + 9 * 4) / 20**2 / 0.95**2)
+    # mean 1, unit sums of residuals 18 and nine times -2, a unit's leverage 1/10
+    assert fit.cov[0, 0, 0, 0] == pytest.approx(9 / 10 * (18**2 + 9 * 4) / 20**2 / 0.9**2)
 
 
 def test_covariance_between_coordinates_is_the_sandwich_of_both():
@@ -69,10 +69,28 @@ def test_covariance_between_coordinates_is_the_sandwich_of_both():
     assert_allclose(both[0, :, 1], both[1, :, 0].T)
 
 
+@pytest.mark.parametrize(("units", "rows", "own"), [(12, 3, 3), (30, 40, 7), (200, 6, 4)])
+def test_residuals_without_a_unit_are_those_of_refits(units, rows, own):
+    rng = np.random.default_rng(units)
+    code = rng.permutation(np.repeat(np.arange(units), rows))
+    b = rng.standard_normal((len(code), 8))
+    b[:, :own] = rng.standard_normal((units, own))[code]
+    y, inner = rng.standard_normal(len(code)), np.linalg.inv(b.T @ b)
+    e, leverage = y - b @ inner @ b.T @ y, np.einsum("ij,jk,ik->i", b, inner, b)
+    refitted = np.empty(len(y))
+    for c in range(units):
+        there = code != c
+        coef = np.linalg.lstsq(b[there], y[there], rcond=None)[0]
+        refitted[~there] = y[~there] - b[~there] @ coef
+    for each in (b, sparse.csr_array(b)):
+        found = without_units(each, inner, e, leverage, code)
+        assert_allclose(found.residual, refitted, atol=1e-8)
+
+
 def test_one_row_per_unit_makes_clusters_rows():
     s = draw(np.random.default_rng(5), units=60, rows=1)
     rows, units = (made(s, noise=noise).band.shape.cov for noise in ("rows", "units"))
-    assert_allclose(units, rows * 60 / 59, rtol=1e-10)
+    assert_allclose(units, rows * 59 / 60, rtol=1e-10)
 
 
 def test_units_need_not_stand_together():

@@ -50,6 +50,18 @@ def test_clustered_bands_cover_under_random_intercepts_and_row_bands_do_not():
     assert coverage(100, 2, unit_noise, noise="rows", units=30) < floor
 
 
+def test_inputs_that_are_constant_within_units_are_covered():
+    hits = 0
+    for r in range(100):
+        rng = np.random.default_rng([6, r])
+        unit = np.repeat(np.arange(30), 8)
+        x = rng.standard_normal((30, 9))[unit]
+        s = sample(x, truth(x)[:, None] + unit_noise(x, unit, rng)[:, None], unit)
+        found = linear(s, BandMethod("linear", draws=500), 0.95, rng).band.at(x)
+        hits += (np.abs(found.centre[:, 0] - truth(x)) <= found.half[:, 0]).all()
+    assert hits >= binomial_floor(100, 0.95)
+
+
 def test_a_pointwise_critical_value_almost_never_covers_with_21_regressors():
     hits = coverage(60, 3, plain_noise, factor=1.97, units=25, rows=12, p=20, noise="rows")
     assert hits < binomial_floor(60, 0.5)

@@ -74,7 +74,7 @@ def test_too_few_rows_are_refused_with_the_number_that_is_enough():
     s = draw(np.random.default_rng(36), units=10, rows=3, p=4)
     with pytest.raises(DataError, match="at least 30 held-out rows for 4 inputs, but got 29"):
         made(s.take(np.arange(30) < 29))
-    assert made(s).band.rows == 30
+    assert made(s, noise="rows").band.rows == 30
 
 
 @pytest.mark.parametrize("noise", ["auto", "rows", "units"])
@@ -88,7 +88,16 @@ def test_clusters_need_more_units_than_regressors():
     s = draw(np.random.default_rng(41), units=16, p=16, intercept=2.0)
     with pytest.raises(DataError, match='noise="units" needs at least 18 held-out units'):
         made(s, noise="units")
-    assert made(s).band.noise == "rows"
+    with pytest.raises(DataError, match=r"about 51 held-out clusters, got 16; fewer inputs"):
+        made(s)
+    assert made(s, noise="rows").band.noise == "rows"
+
+
+def test_an_input_that_one_unit_alone_has_is_refused_by_unit():
+    s = draw(np.random.default_rng(43), units=30, p=2)
+    lone = sample(np.column_stack([s.x, s.unit == 7]), s.y, s.unit)
+    with pytest.raises(DataError, match="one of 30 units decides a coefficient"):
+        made(lone, noise="units")
 
 
 @pytest.mark.parametrize(

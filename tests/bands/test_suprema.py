@@ -124,11 +124,20 @@ def test_a_point_without_variance_takes_no_part():
     assert_same_law(with_it, without, critical.factor_draws(factor, DRAWS, generator(13)))
 
 
-def test_beyond_the_most_points_every_k_th_is_drawn(monkeypatch):
-    cov = smooth_path(25, 0.1)
+def test_beyond_the_most_points_every_k_th_stands_for_near_ones(monkeypatch):
+    cov = smooth_path(25, 1.0)
     every_third = critical.sup_draws(cov[::3, ::3], 100, generator(14))
     monkeypatch.setattr(critical, "MOST", 10)
     assert_array_equal(critical.sup_draws(cov, 100, generator(14)), every_third)
+
+
+def test_more_unrelated_points_than_are_drawn_are_all_counted():
+    cov = np.eye(4000)
+    found = critical.quantile(critical.sup_draws(cov, 20_000, generator(16)), 0.95)
+    exact = stats.norm.isf((1.0 - 0.95 ** (1 / 4000)) / 2.0)
+    of_half = stats.norm.isf((1.0 - 0.95 ** (1 / 2000)) / 2.0)
+    assert found == pytest.approx(exact, abs=0.06)
+    assert found > (exact + of_half) / 2.0
 
 
 # critical values against closed forms

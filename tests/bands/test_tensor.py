@@ -19,7 +19,7 @@ from pulse_pyro.bands.tensor import (
     spline_product,
     tensor,
 )
-from tests.bands.helpers import lines, sample, world
+from tests.bands.helpers import left_out, lines, sample, world
 from tests.helpers import binomial_floor
 
 
@@ -81,7 +81,8 @@ def test_half_widths_are_the_sandwich_times_the_inflated_value(noise):
     psi = hat * fit.residual[:, 0] / (1 - np.diag(hat))
     if noise == "units":
         unit = s.unit[fit.kept]
-        psi = np.stack([psi[:, unit == c].sum(1) for c in range(30)], axis=1) * np.sqrt(30 / 29)
+        psi = hat * left_out(hat, fit.residual[:, 0], unit)
+        psi = np.stack([psi[:, unit == c].sum(1) for c in range(30)], axis=1) * np.sqrt(29 / 30)
     x = s.x[fit.kept]
     _, half, inside = fit.band.at(x)
     se = np.sqrt((psi**2).sum(1))[inside]
