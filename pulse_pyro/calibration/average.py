@@ -12,6 +12,8 @@ from pulse_pyro._core.arrays import Float1, Float2, Float3, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.bands.band import check_level
+from pulse_pyro.base import Checks
+from pulse_pyro.calibration.forecast import cluster_check
 from pulse_pyro.calibration.rung import Ask, ErrorRows, Rung, no_rung, percent, rounded_up
 
 if TYPE_CHECKING:
@@ -392,7 +394,9 @@ def _stated(rows: ErrorRows, measured: _Measured | None, level: float) -> Rung:
         if kinds[-1] == WAVES or (wanted := larger.get(kinds[-1], 1 + p)) <= rows.clusters
         else f"About {wanted} clusters or more: a larger basis could then be looked at."
     )
-    return Rung("average", "stands", _claim(details), in_sds[-1], remedy=more, details=details)
+    told = Checks([cluster_check(rows.clusters)])
+    claim = _claim(details)
+    return Rung("average", "stands", claim, in_sds[-1], remedy=more, checks=told, details=details)
 
 
 def _measure(rows: ErrorRows, seed: int, moments: Float2 | None) -> _Measured | None:
