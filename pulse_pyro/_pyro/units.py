@@ -6,12 +6,10 @@ A unit of the archive has its own posterior draws. A new one has latents z from 
 
 summed over (Gauss-Hermite quadrature for normal latents, the support of discrete ones) where that
 takes at most 256 terms, else averaged over 32 stored draws of z for every posterior draw, so that
-answers repeat. Of a unit whose w_1, ..., w_k are revealed, the particles (draw, z) are weighted by
-their density at these; see :class:`UnitPosterior`.
+answers repeat. Of a unit whose w are revealed see :mod:`pulse_pyro._pyro.unit_posterior`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,14 +18,13 @@ import pyro
 import pyro.poutine as poutine
 import torch
 
-from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int
 from pulse_pyro._pyro.predict import CHUNK, padded
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, log_prob_of, runs_at
 from pulse_pyro.base import ModelCard
 
 POINTS = 32  # stored draws of a new unit's latents, for every posterior draw
-PARTICLES = 2**14  # of a unit whose W are revealed, at least so many
 
 
 class UnitKernel(SitesKernel):
@@ -70,19 +67,34 @@ class UnitKernel(SitesKernel):
 
     def population(self, index: Any, size: int, seed: int) -> dict[str, torch.Tensor]:
         """Draw latents of ``size`` new units for chosen posterior draws, (m, size, ...) each."""
-        chosen = {name: value[index] for name, value in self.draws.items()}
+        with torch.no_grad():
+            nodes = self._nodes(index, size, seed)
+        out = {}
+        for site in self.card.unit_sites:
+            full = (*self._shape(len(index), size), *site.event_shape)
+            value = nodes[site.name]["value"].expand(full)
+            out[site.name] = value.reshape(len(index), size, *site.event_shape)
+        return out
+
+    def laws(self) -> dict[str, Any]:
+        """Return the distribution of each latent of a new unit, given every posterior draw."""
+        nodes = self._nodes(np.arange(self.count), 1, 0)
+        return {name: nodes[name]["fn"] for name in self.names}
+
+    def _shape(self, count: int, size: int) -> tuple[int, ...]:
+        return count, *(1,) * (self.card.nesting - 1), size
+
+    def _nodes(
+        self, index: Any, size: int, seed: int, values: Mapping[str, torch.Tensor] | None = None
+    ) -> Any:
+        """Run at a row of each of ``size`` units; values : their latents, else drawn."""
+        chosen = {name: value[index] for name, value in self.draws.items()} | dict(values or {})
         model = partial(self.model, unit=torch.arange(size))
         fixed = poutine.condition(model, padded(chosen, self.card, len(index)))
         every = pyro.plate("_draws", len(index), dim=-self.card.nesting - 1)
         quiet = pyro.validation_enabled(False)
-        with sandbox(seed, "population"), torch.no_grad(), quiet, every:
-            nodes = poutine.trace(fixed).get_trace(torch.zeros(size, self.card.x_dim)).nodes
-        out = {}
-        for site in self.card.unit_sites:
-            value = nodes[site.name]["value"]
-            full = (len(index), *(1,) * (self.card.nesting - 1), size, *site.event_shape)
-            out[site.name] = value.expand(full).reshape(len(index), size, *site.event_shape)
-        return out
+        with sandbox(seed, "population"), quiet, every:
+            return poutine.trace(fixed).get_trace(torch.zeros(size, self.card.x_dim)).nodes
 
     @cached_property
     def _stored(self) -> dict[str, torch.Tensor]:
@@ -192,85 +204,61 @@ class UnitKernel(SitesKernel):
                 parts.append(torch.cat([of(run, at) for run in runs]))
             return torch.cat(parts, dim=1).numpy()
 
-    def log_weight(self, x: Float1, w: Float1, values: Mapping[str, torch.Tensor]) -> Float2:
-        """Return log p(w | x, draw, z), (m, k), at one row x (p,), w (w_dim,), NaN where not seen.
+    def log_prior(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return log p(z | draw), (m, k), of the latents of k units."""
+        nodes = self._nodes(np.arange(self.count), _size(values), 0, values)
+        total = torch.zeros((), dtype=torch.float64)
+        for site in self.card.unit_sites:
+            total = total + nodes[site.name]["fn"].log_prob(nodes[site.name]["value"])
+        return total.expand(self._shape(self.count, _size(values))).reshape(self.count, -1)
 
-        values : z of k units, (m, k, ...) each.
+    def log_likelihood(
+        self, x: Float2, w: Float2, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Return log p(w | x, draw, z), (m, k), of all rows x (n, p), w (n, w_dim) together.
+
+        values : z of k units, (m, k, ...) each; derivatives with respect to them are those of the
+        model. NaN of w is not seen.
         """
-        size = next(iter(values.values())).shape[1]
-        code = torch.as_tensor(codes_of(w[None], self.levels))
-        names = self.card.columns
+        size, seen = _size(values), ~np.isnan(w)
+        total = torch.zeros(self.count, size, dtype=torch.float64)
+        block = max(CHUNK // (self.count * size * self.card.w_dim * self.card.cells), 1)
+        code = codes_of(w, self.levels)
+        with sandbox(0, "predict"), pyro.validation_enabled(False):
+            for kind in np.unique(seen, axis=0):
+                rows = np.flatnonzero((seen == kind).all(-1))
+                for start in range(0, len(rows), block):
+                    at = rows[start : start + block]
+                    total = total + self._alike(x[at], code[at], kind, values)
+        return total
+
+    def _alike(
+        self, x: Float2, code: Float2, kind: Bool, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """The same of rows in which the same columns are seen; those of all units stand in turn."""
+        size, names = _size(values), self.card.columns
+        known = torch.as_tensor(code).repeat_interleave(size, 0)
         if names:
-            seen = {n: code[:, j] for j, n in enumerate(names) if not np.isnan(w[j])}
+            seen = {n: known[:, j] for j, n in enumerate(names) if kind[j]}
         else:
-            seen = {} if np.isnan(w).any() else {"w": code}
+            seen = {"w": known} if kind.all() else {}
         if not seen:
-            return np.zeros((self.count, size))
-
-        def of(run: SiteRun, at: Any) -> torch.Tensor:
-            terms = [
-                log_prob_of(run.nodes[n]["fn"], v.expand(size, *v.shape[1:])[at])
-                for n, v in seen.items()
-            ]
-            return run.log_total(*terms)
-
-        given = None
+            return torch.zeros(())
+        given: Any = None
         if not names or len(seen) == len(names):
-            given = {n: v.expand(size, *v.shape[1:]) for n, v in seen.items()}
+            given = seen if names else known
         sums = self.card.summed if given is None else self.card.summed_latents
-        rows, every = np.tile(x, (size, 1)), np.arange(self.count)
-        found: Float2 = self._known(rows, every, of, sums, 0, given, np.arange(size), values)
-        return found
+        model = partial(self.model, unit=torch.arange(size).repeat(len(x)))
+        rows = torch.tensor(x).repeat_interleave(size, 0)
+        runs = runs_at(model, rows, self.draws | dict(values), self.card, sums, given)
+        found = torch.cat(
+            [
+                run.log_total(*(log_prob_of(run.nodes[n]["fn"], v) for n, v in seen.items()))
+                for run in runs
+            ]
+        )
+        return found.reshape(self.count, len(x), size).sum(1)
 
 
-@dataclass(frozen=True, eq=False)
-class UnitPosterior:
-    """What is known of one unit: particles (draw, z), and how much each weighs.
-
-    log_weight : (m, k), of k latents for each of m draws; values : these latents, (m, k, ...).
-    """
-
-    kernel: UnitKernel
-    values: Mapping[str, torch.Tensor]
-    log_weight: Float2
-
-    @classmethod
-    def of(cls, kernel: UnitKernel, number: int) -> "UnitPosterior":
-        """Start from a unit of the archive, or, beyond them, from the population."""
-        if number < kernel.units:
-            values = {name: value[:, [number]] for name, value in kernel.own.items()}
-            return cls(kernel, values, np.zeros((kernel.count, 1)))
-        size = max(-(-PARTICLES // kernel.count), POINTS)
-        values = kernel.population(np.arange(kernel.count), size, 1)
-        return cls(kernel, values, np.zeros((kernel.count, size)))
-
-    def told(self, x: Float1, w: Float1) -> "UnitPosterior":
-        """Return what is known once w (w_dim,) is seen at x (p,)."""
-        more = self.kernel.log_weight(x, w, self.values)
-        return UnitPosterior(self.kernel, self.values, self.log_weight + more)
-
-    @property
-    def weight(self) -> Float2:
-        """(m, k), sum 1."""
-        out = np.exp(self.log_weight - self.log_weight.max())
-        return out / out.sum()
-
-    @property
-    def ess(self) -> float:
-        """Effective number of particles."""
-        return float(1.0 / (self.weight**2).sum())
-
-    def draws(self) -> dict[str, Float]:
-        """Return m draws of all sites, the unit being number 0: particles by their weight.
-
-        Evenly spaced on the line of weights, so the same ones every time.
-        """
-        count, size = self.log_weight.shape
-        line = np.cumsum(self.weight.reshape(-1))
-        spaced = (np.arange(count) + 0.5) / count
-        # the order of particles is that of draws; np.minimum: the line may end below 1 by rounding
-        at = np.minimum(np.searchsorted(line, spaced), count * size - 1)
-        draw, place = at // size, at % size
-        out = {name: value.numpy()[draw] for name, value in self.kernel.draws.items()}
-        own = {name: value.numpy()[draw, place][:, None] for name, value in self.values.items()}
-        return out | own
+def _size(values: Mapping[str, torch.Tensor]) -> int:
+    return int(next(iter(values.values())).shape[1])
