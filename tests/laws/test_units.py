@@ -249,6 +249,11 @@ def test_what_rests_on_few_draws_says_so():
     assert new.ess > 100
 
 
+def test_the_printout_is_short():
+    assert len(repr(fitted())) < 800
+    assert "level[12]" in repr(fitted())
+
+
 def test_w_that_no_particle_can_have_are_refused():
     follower = fitted().follow("somebody")
     with pytest.raises(DataError, match="every particle"):
@@ -292,6 +297,40 @@ def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
         one, two = (each.act([0.5], unit=unit) for each in (policy, back))
         assert_array_equal(one.x, two.x)
         assert one.action == two.action
+
+
+def test_a_guard_promises_nothing_once_it_decides_about_known_units(tmp_path):
+    fit = fitted(200)
+    phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+    band = calibrate(fit, people(40, 6, "v", seed=5), phi, seed=0)
+
+    def play(*units, revealed=False):
+        policy = PulseUCB(fit, phi, calibration=band, reward_sd=0.1, theta_bound=2.0)
+        for unit in units:
+            if revealed:
+                policy.observe([0.0], w=[0.4], unit=unit)
+            choice = policy.act([0.0], unit=unit)
+            policy.learn(choice, 0.3)
+        return policy, choice
+
+    policy, choice = play("Ann", "Bob", "")
+    assert "guarantee" in repr(policy)
+    assert "heuristic" not in repr(policy) + choice.why
+    assert np.isfinite(choice.cost)
+    for units, revealed in ((["u3"], False), (["Ann"], True)):
+        policy, choice = play(*units, revealed=revealed)
+        assert "guarantee" not in repr(policy)
+        assert "heuristic: 1 of 1 decisions" in repr(policy)
+        assert "heuristic" in choice.why
+        assert np.isnan(choice.cost)
+        later = policy.act([0.0], unit="Bob")  # the ball has learned from the round before
+        assert np.isnan(later.cost)
+        assert policy.ess == ({} if not revealed else {"Ann": pytest.approx(policy.ess["Ann"])})
+        assert ("effective draws" in repr(policy)) == revealed
+        save(policy, tmp_path / f"policy {revealed}")
+        back = load(tmp_path / f"policy {revealed}", law=fit, features=phi)
+        assert "guarantee" not in repr(back)
+        assert back.ess == policy.ess
 
 
 def test_all_draws_are_predicted_in_one_run_of_the_model():
