@@ -41,7 +41,8 @@ class UnitPosterior:
 
     values : latents, (m, k, ...), of k particles for each of m draws. log_weight : (m, k). x, w :
     rows (n, p), (n, w_dim) that were told. population : whether the latents are the population's
-    before these rows, so that they can be drawn anew.
+    before these rows, so that they can be drawn anew. reached : effective number of particles when
+    they last were; draws that W themselves leave few of are not searched again at every row.
     """
 
     kernel: UnitKernel
@@ -50,6 +51,7 @@ class UnitPosterior:
     x: Float2
     w: Float2
     population: bool
+    reached: float = math.inf
 
     @classmethod
     def of(cls, kernel: UnitKernel, number: int) -> "UnitPosterior":
@@ -74,10 +76,11 @@ class UnitPosterior:
             x=np.vstack([self.x, x]),
             w=np.vstack([self.w, w]),
         )
-        if out.ess >= ENOUGH or not self.population:
+        if out.ess >= min(ENOUGH, 0.5 * self.reached) or not self.population:
             return out
         anew = drawn_anew(out)
-        return anew if anew is not None and anew.ess > out.ess else out
+        best = anew if anew is not None and anew.ess > out.ess else out
+        return replace(best, reached=best.ess)
 
     @cached_property
     def weight(self) -> Float2:

@@ -17,11 +17,13 @@ import numpy as np
 import pyro
 import pyro.poutine as poutine
 import torch
+from torch.overrides import TorchFunctionMode
 
 from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int
-from pulse_pyro._pyro.predict import CHUNK, padded
+from pulse_pyro._pyro.compiled import flat_program
+from pulse_pyro._pyro.predict import CHUNK, flat_means, padded, written_down
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, log_prob_of, runs_at
+from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, known_mean, log_prob_of, runs_at
 from pulse_pyro.base import ModelCard
 
 POINTS = 32  # stored draws of a new unit's latents, for every posterior draw
@@ -45,10 +47,69 @@ class UnitKernel(SitesKernel):
             self.own = {name: value.to(kinds[name]) for name, value in self.own.items()}
         self.units = self.own[self.names[0]].shape[1]
         self.columns *= card.unit_cells or POINTS
+        self._written: dict[Any, Any] = {}  # flat programs, see ``_flat``
+
+    def with_draws(self, draws: Mapping[str, Float]) -> "UnitKernel":
+        """Return the same with other draws, as many; what was written down is shared."""
+        other = UnitKernel(self.model, draws, self.card)
+        other._written = self._written
+        return other
+
+    def mean_draws(self, x: Float2, index: Any) -> Float3:
+        """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""
+        if len(x) == 1 and (found := self._at_one(x)) is not None:
+            return found[index]
+        return super().mean_draws(x, index)
 
     @property
     def flat(self) -> None:
-        """Nothing: what is run depends on whose row it is."""
+        """Nothing for rows of anybody: see ``_at_one``."""
+
+    def _at_one(self, x: Float2) -> Float3 | None:
+        """Return means of every draw at one row without Pyro, as asked for online."""
+        row, number = x[:, :-1], int(x[0, -1])
+        if number >= self.units:
+            return flat_means(self._flat_new, row)
+        if self.card.draws_for_means or not self.card.closed_mean:
+            return None
+        own = (value[:, number : number + 1] for value in self.own.values())
+        sites = torch.tensor(row), *self.draws.values(), *own
+        written = self._flat("means", lambda *at: self._means_of(*at), sites)
+        found = None if written is None else written(*sites).numpy()
+        return found if found is not None and np.isfinite(found).all() else None
+
+    @cached_property
+    def _flat_new(self) -> Callable[..., torch.Tensor] | None:
+        """Means of every draw at one row of a new unit, its latents summed over."""
+        if self.card.draws_for_means:
+            return None
+        return written_down(lambda x: self._means_of(x, *self.draws.values()), self.card)
+
+    def _means_of(self, x: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:
+        """Return means at one row given draws of all sites, or summed over those of units."""
+        new = len(sites) == len(self.draws)
+        draws = dict(zip((*self.draws, *self.own)[: len(sites)], sites, strict=True))
+        sums = (*self.card.summed, *self.names) if new else self.card.summed
+        with _Alone(1) as alone:
+            model = partial(self.model, unit=alone.unit)
+            (run,) = runs_at(model, x, draws, self.card, sums)
+            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+
+    def _flat(
+        self, key: Any, program: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]
+    ) -> Callable[..., torch.Tensor] | None:
+        """Return a flat program of a row and of sites, written down once; None where it is not.
+
+        It has to agree with the draws in another order too, which decide as much as the row.
+        """
+        if key not in self._written:
+            row, *sites = inputs
+            other = row, *(v.flip(0) for v in sites)
+            with sandbox(0, "predict"), torch.no_grad(), pyro.validation_enabled(False):
+                able = self.card.vectorised
+                self._written[key] = flat_program(program, inputs, other) if able else None
+        found: Callable[..., torch.Tensor] | None = self._written[key]
+        return found
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p + 1), once per entry of ``index``; rows of a unit share its latents."""
@@ -221,6 +282,10 @@ class UnitKernel(SitesKernel):
         model. NaN of w is not seen.
         """
         size, seen = _size(values), ~np.isnan(w)
+        if len(x) == 1 and seen.all() and not torch.is_grad_enabled():
+            found = self._weighed(x, w, values)
+            if found is not None:
+                return found
         total = torch.zeros(self.count, size, dtype=torch.float64)
         block = max(CHUNK // (self.count * size * self.card.w_dim * self.card.cells), 1)
         code = codes_of(w, self.levels)
@@ -231,6 +296,33 @@ class UnitKernel(SitesKernel):
                     at = rows[start : start + block]
                     total = total + self._alike(x[at], code[at], kind, values)
         return total
+
+    def _weighed(
+        self, x: Float2, w: Float2, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor | None:
+        """The same of one complete row, without Pyro."""
+        if self.card.sampled:
+            return None
+        names, size = self.card.columns, _size(values)
+        code = torch.as_tensor(codes_of(w, self.levels))
+        valid = code.expand(size, -1)  # stands in for a later w outside the support
+
+        def program(both: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:
+            rows, known = both.expand(size, -1).split([x.shape[1], w.shape[1]], -1)
+            seen = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
+            safe = dict(zip(names, valid.unbind(-1), strict=True)) if names else {"w": valid}
+            draws = dict(zip((*self.draws, *self.own), sites, strict=True))
+            given, sums = seen if names else known, self.card.summed_latents
+            with _Alone(size) as alone:
+                model = partial(self.model, unit=alone.unit)
+                (run,) = runs_at(model, rows, draws, self.card, sums, given)
+                terms = [_log_prob(run.nodes[n]["fn"], seen[n], safe[n]) for n in seen]
+                return run.log_total(*terms)
+
+        both = torch.cat([torch.tensor(x), code], -1)
+        sites = both, *self.draws.values(), *(values[name] for name in self.own)
+        written = self._flat(size, program, sites)
+        return None if written is None else written(*sites)
 
     def _alike(
         self, x: Float2, code: Float2, kind: Bool, values: Mapping[str, torch.Tensor]
@@ -258,6 +350,34 @@ class UnitKernel(SitesKernel):
             ]
         )
         return found.reshape(self.count, len(x), size).sum(1)
+
+
+class _Alone(TorchFunctionMode):
+    """A row for each of ``size`` units, whose largest number is known while a program is written.
+
+    ``int(unit.max())`` asks a tensor for its value, and what is written down has none.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.unit, self.last = torch.arange(size), np.int64(size - 1)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (torch.max, torch.Tensor.max) and len(args) == 1 and args[0] is self.unit:
+            return self.last
+        return func(*args, **(kwargs or {}))
+
+
+def _log_prob(fn: Any, w: torch.Tensor, safe: torch.Tensor) -> torch.Tensor:
+    """Return log p(w), -inf outside the support; safe : a value inside, so that nothing fails."""
+    inside = fn.support.check(w)
+    whole = inside[..., None] if fn.event_shape and inside.ndim < w.ndim else inside
+    log = fn.log_prob(torch.where(whole, w, safe))
+    if fn.event_shape and inside.ndim == w.ndim:
+        inside = inside.all(-1)
+    return torch.where(inside, log, -torch.inf)
 
 
 def _size(values: Mapping[str, torch.Tensor]) -> int:

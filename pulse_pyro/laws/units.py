@@ -86,7 +86,9 @@ class UnitLaw(PosteriorLaw):
 
     def told(self, known: UnitPosterior) -> UnitLaw:
         """Return the law as it is for one unit, which is its number 0."""
-        return replace(self, draws=known.draws(), members=("",))
+        law = replace(self, draws=known.draws(), members=("",))
+        law.__dict__["kernel"] = self.kernel.with_draws(law.draws)  # programs are written once
+        return law
 
 
 def _with_number(x: Float2, number: Int) -> Float2:
