@@ -68,7 +68,7 @@ class NetworkShape:
         """Return -log prior of all members, up to a constant."""
         return _decay(self.layers, weights)
 
-    def worst(self, first: Any) -> float:
+    def worst(self, look: Callable[[], Any]) -> float:
         """Return the held-out loss that training must reach: not far above that of pure noise."""
         return self.w_dim * (0.5 * math.log(2 * math.pi * math.e) + 1.0)
 
@@ -128,9 +128,9 @@ class LinkShape:
             total = total - (law.log_prob(value) + stretch).sum()
         return total
 
-    def worst(self, first: Any) -> float:
+    def worst(self, look: Callable[[], Any]) -> float:
         """Return the held-out loss that training must reach: not far above its first."""
-        return float(first.max()) + 1.0
+        return float(look().max()) + 1.0
 
     def draws(self, weights: dict[str, Any]) -> dict[str, Any]:
         """Return the weights as stored, and the own sites in their units."""
@@ -307,8 +307,12 @@ def _descend(
     best = {name: value.detach().clone() for name, value in weights.items()}
     judged = _hide(x[judge], masking) if masking else x[judge]
     least, since, looks = torch.full((how.members,), torch.inf), 0, []
-    with torch.no_grad():
-        worst = shape.worst(-shape.score(weights, judged, w[judge]).mean(-1))
+
+    def look() -> torch.Tensor:
+        with torch.no_grad():
+            return -shape.score(weights, judged, w[judge]).mean(-1).float()
+
+    worst = shape.worst(look)
     for step in bar(range(how.steps), label="network"):
         at = fit_on[torch.randint(len(fit_on), (how.members, batch))]
         adam.zero_grad()
@@ -319,8 +323,7 @@ def _descend(
         cycle.step()
         if (step + 1) % every and step + 1 < how.steps:
             continue
-        with torch.no_grad():
-            loss = -shape.score(weights, judged, w[judge]).mean(-1).float()
+        loss = look()
         if not torch.isfinite(loss).all():
             raise ConvergenceError(
                 f"neural_density: training diverged at step {step + 1}: a held-out log score is "
