@@ -2,9 +2,8 @@
 
 With x (n, p) standardised, eta (n, q) the outputs of a network with ReLU layers, and the response
 that of ``generalised_lags``: its own sites (shares of levels, overdispersion, precision) are
-trained beside the weights, one for each network, with the same priors. A level beyond the last that
-occurs keeps its prior. Given the ensemble, probabilities, means and E[Phi] of W of finitely many
-values are exact sums.
+trained beside the weights, one for each network, with the same priors. Given the ensemble,
+probabilities, means and E[Phi] of W of finitely many values are exact sums.
 
 Not covered: several W columns; slopes that differ by level (ordinal); and as for every ensemble,
 its spread is no posterior and tends to be too small far from the archive.
