@@ -1,4 +1,4 @@
-"""Networks trained by gradient descent: mixture densities, a plain mean, a linear autoencoder."""
+"""Networks trained by gradient descent: densities, a plain mean, a linear autoencoder."""
 
 import math
 from collections.abc import Callable
@@ -45,8 +45,103 @@ class NetworkShape:
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
         """(fan in, fan out) of every layer."""
-        sizes = [self.inputs, *[self.width] * self.depth, self.outputs]
-        return tuple(pairwise(sizes))
+        return tuple(pairwise([self.inputs, *[self.width] * self.depth, self.outputs]))
+
+    @property
+    def numbers(self) -> torch.dtype:
+        """How exact w is."""
+        return torch.float32
+
+    def start(self, members: int) -> dict[str, torch.Tensor]:
+        """Return weights to start from."""
+        weights = _start(self.layers, members)
+        k, d = self.components, self.w_dim
+        bias = weights[f"bias{self.depth}"]
+        bias[:, k : k + k * d] = torch.randn(members, k * d)  # means apart from 0
+        return weights
+
+    def score(self, weights: dict[str, Any], x: Any, w: Any) -> Any:
+        """Return log p(w | x), (members, n)."""
+        return log_density(mixture(self, weights, x), w)
+
+    def decay(self, weights: dict[str, Any]) -> Any:
+        """Return -log prior of all members, up to a constant."""
+        return _decay(self.layers, weights)
+
+    def worst(self, look: Callable[[], Any]) -> float:
+        """Return the held-out loss that training must reach: not far above that of pure noise."""
+        return self.w_dim * (0.5 * math.log(2 * math.pi * math.e) + 1.0)
+
+    def draws(self, weights: dict[str, Any]) -> dict[str, Any]:
+        """Return the weights as stored."""
+        return weights
+
+
+@dataclass(frozen=True)
+class LinkShape:
+    """Sizes of a network whose outputs are the predictors of a response, (..., n, q).
+
+    response : as in ``laws.responses``. Its own sites are trained beside the weights, one for each
+    member, unconstrained and by their prior.
+    """
+
+    inputs: int
+    width: int
+    depth: int
+    response: Any
+
+    @property
+    def outputs(self) -> int:
+        """Predictors."""
+        return int(self.response.predictors)
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """(fan in, fan out) of every layer."""
+        return tuple(pairwise([self.inputs, *[self.width] * self.depth, self.outputs]))
+
+    @property
+    def numbers(self) -> torch.dtype:
+        """How exact w is: a share may be closer to 1 than single precision knows."""
+        return torch.float64
+
+    def start(self, members: int) -> dict[str, torch.Tensor]:
+        """Return weights to start from; the response's own sites at their prior mean."""
+        weights = _start(self.layers, members)
+        for name, law in self.response.priors().items():
+            at = torch.distributions.biject_to(law.support).inv(law.mean)
+            weights[name] = at.expand(members, *at.shape).clone()
+        return weights
+
+    def score(self, weights: dict[str, Any], x: Any, w: Any) -> Any:
+        """Return log p(w | x), (members, n)."""
+        own = {name: value.unsqueeze(1) for name, value in self._own(weights).items()}
+        return self.response.distribution(run(weights, x, self.depth), own).log_prob(w)
+
+    def decay(self, weights: dict[str, Any]) -> Any:
+        """Return -log prior of all members, up to a constant."""
+        total = _decay(self.layers, weights)
+        for name, law in self.response.priors().items():
+            to = torch.distributions.biject_to(law.support)
+            value = to(weights[name])
+            stretch = to.log_abs_det_jacobian(weights[name], value)
+            total = total - (law.log_prob(value) + stretch).sum()
+        return total
+
+    def worst(self, look: Callable[[], Any]) -> float:
+        """Return the held-out loss that training must reach: not far above its first."""
+        return float(look().max()) + 1.0
+
+    def draws(self, weights: dict[str, Any]) -> dict[str, Any]:
+        """Return the weights as stored, and the own sites in their units."""
+        return weights | self._own(weights)
+
+    def _own(self, weights: dict[str, Any]) -> dict[str, Any]:
+        priors = self.response.priors()
+        return {
+            name: torch.distributions.biject_to(law.support)(weights[name])
+            for name, law in priors.items()
+        }
 
 
 class Mixture(NamedTuple):
@@ -70,16 +165,22 @@ class Mixture(NamedTuple):
         return root
 
 
+def run(weights: dict[str, Any], x: Any, depth: int) -> Any:
+    """Return the outputs at x (..., n, inputs): ``depth`` hidden layers and a linear one."""
+    hidden = x
+    for i in range(depth + 1):
+        hidden = hidden @ weights[f"weight{i}"] + weights[f"bias{i}"].unsqueeze(-2)
+        if i < depth:
+            hidden = torch.relu(hidden)
+    return hidden
+
+
 def mixture(shape: NetworkShape, weights: dict[str, Any], x: Any) -> Mixture:
     """Run the network at x (..., n, inputs).
 
     weights : "weight0" (..., in, out), "bias0" (..., out), ...
     """
-    hidden = x
-    for i in range(len(shape.layers)):
-        hidden = hidden @ weights[f"weight{i}"] + weights[f"bias{i}"].unsqueeze(-2)
-        if i < shape.depth:
-            hidden = torch.relu(hidden)
+    hidden = run(weights, x, shape.depth)
     k, d = shape.components, shape.w_dim
     parts = hidden.split([k, k * d, k * d, k * d * (d - 1) // 2], -1)
     logit, mean, log_root, lower = (part.reshape(*hidden.shape[:-1], k, -1) for part in parts)
@@ -107,12 +208,7 @@ def network_model(shape: NetworkShape, inputs_of: Callable[[Any], Any]) -> Calla
     """Return the Bayesian network as model(x, w=None): weights N(0, 2 / fan in), biases N(0, 1)."""
 
     def model(x: Any, w: Any = None) -> None:
-        weights = {}
-        for i, (before, after) in enumerate(shape.layers):
-            wide = torch.full((before, after), math.sqrt(2.0 / before))
-            weights[f"weight{i}"] = pyro.sample(f"weight{i}", dist.Normal(0.0, wide).to_event(2))
-            one = torch.ones(after)
-            weights[f"bias{i}"] = pyro.sample(f"bias{i}", dist.Normal(0.0, one).to_event(1))
+        weights = _sampled(shape.layers)
         # a draw's axes come before the rows' one: (draws, 1, in, out) on rows (n, 1, in)
         found = mixture(shape, weights, inputs_of(x).unsqueeze(-2))
         eye = torch.eye(shape.w_dim)
@@ -125,8 +221,37 @@ def network_model(shape: NetworkShape, inputs_of: Callable[[Any], Any]) -> Calla
     return model
 
 
+def link_model(shape: LinkShape, inputs_of: Callable[[Any], Any]) -> Callable[..., None]:
+    """Return the same behind a link: the response's own sites have its priors."""
+
+    def model(x: Any, w: Any = None) -> None:
+        weights = _sampled(shape.layers)
+        own = {name: pyro.sample(name, law) for name, law in shape.response.priors().items()}
+        eta = run(weights, inputs_of(x).unsqueeze(-2), shape.depth).squeeze(-2)
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            pyro.sample("w", shape.response.distribution(eta, own), obs=w)
+
+    return model
+
+
+def _sampled(layers: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    weights = {}
+    for i, (before, after) in enumerate(layers):
+        wide = torch.full((before, after), math.sqrt(2.0 / before))
+        weights[f"weight{i}"] = pyro.sample(f"weight{i}", dist.Normal(0.0, wide).to_event(2))
+        one = torch.ones(after)
+        weights[f"bias{i}"] = pyro.sample(f"bias{i}", dist.Normal(0.0, one).to_event(1))
+    return weights
+
+
 def train(
-    x: Float2, w: Float2, held: Bool, shape: NetworkShape, how: Ensemble, masking: float, seed: int
+    x: Float2,
+    w: Float2,
+    held: Bool,
+    shape: NetworkShape | LinkShape,
+    how: Ensemble,
+    masking: float,
+    seed: int,
 ) -> Fit:
     """Train every member at once on rows x (n, inputs), w (n, d) that are not ``held``.
 
@@ -136,33 +261,32 @@ def train(
     columns of x are then masks (1 = not seen) of the first.
     """
     with sandbox(seed, "network"), pyro.validation_enabled(False):
-        rows = torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(w, dtype=torch.float32)
+        rows = torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(w, dtype=shape.numbers)
         fit_on = torch.as_tensor(np.flatnonzero(~held))
         judge = torch.as_tensor(np.flatnonzero(held))
         most = max(JUDGED // (how.members * shape.outputs), 1000)
         judge = judge[torch.randperm(len(judge))[:most]]
-        weights = _start(shape, how.members)
+        weights = {n: v.float().requires_grad_(True) for n, v in shape.start(how.members).items()}
         losses = _descend(rows, fit_on, judge, shape, weights, how=how, masking=masking)
-        draws = {name: value.detach().double().numpy() for name, value in weights.items()}
+        double = {name: value.detach().double() for name, value in weights.items()}
+        draws = {name: value.numpy() for name, value in shape.draws(double).items()}
     return Fit(draws, {"held_out_score": -float(losses.min(0).mean())}, losses.mean(1))
 
 
-def _start(shape: NetworkShape, members: int) -> dict[str, torch.Tensor]:
+def _start(layers: tuple[tuple[int, int], ...], members: int) -> dict[str, torch.Tensor]:
     weights = {}
-    for i, (before, after) in enumerate(shape.layers):
-        scale = math.sqrt(2.0 / before) * (0.3 if i == shape.depth else 1.0)
+    for i, (before, after) in enumerate(layers):
+        scale = math.sqrt(2.0 / before) * (0.3 if i == len(layers) - 1 else 1.0)
         weights[f"weight{i}"] = scale * torch.randn(members, before, after)
         weights[f"bias{i}"] = torch.zeros(members, after)
-    k, d = shape.components, shape.w_dim
-    weights[f"bias{shape.depth}"][:, k : k + k * d] = torch.randn(members, k * d)  # apart from 0
-    return {name: value.float().requires_grad_(True) for name, value in weights.items()}
+    return weights
 
 
 def _descend(
     rows: tuple[torch.Tensor, torch.Tensor],
     fit_on: torch.Tensor,
     judge: torch.Tensor,
-    shape: NetworkShape,
+    shape: NetworkShape | LinkShape,
     weights: dict[str, torch.Tensor],
     how: Ensemble,
     masking: float,
@@ -173,8 +297,8 @@ def _descend(
 
     def model(at: torch.Tensor) -> None:
         inputs = _hide(x[at], masking) if masking else x[at]
-        fit = log_density(mixture(shape, weights, inputs), w[at]).sum() / batch
-        pyro.factor("posterior", fit - _decay(shape, weights) / len(fit_on))
+        fit = shape.score(weights, inputs, w[at]).sum() / batch
+        pyro.factor("posterior", fit - shape.decay(weights) / len(fit_on))
 
     objective = Trace_ELBO()(model, lambda at: None)
     adam = torch.optim.Adam(list(weights.values()), lr=how.rate, foreach=True)
@@ -183,7 +307,12 @@ def _descend(
     best = {name: value.detach().clone() for name, value in weights.items()}
     judged = _hide(x[judge], masking) if masking else x[judge]
     least, since, looks = torch.full((how.members,), torch.inf), 0, []
-    worst = shape.w_dim * (0.5 * math.log(2 * math.pi * math.e) + 1.0)
+
+    def look() -> torch.Tensor:
+        with torch.no_grad():
+            return -shape.score(weights, judged, w[judge]).mean(-1).float()
+
+    worst = shape.worst(look)
     for step in bar(range(how.steps), label="network"):
         at = fit_on[torch.randint(len(fit_on), (how.members, batch))]
         adam.zero_grad()
@@ -194,8 +323,7 @@ def _descend(
         cycle.step()
         if (step + 1) % every and step + 1 < how.steps:
             continue
-        with torch.no_grad():
-            loss = -log_density(mixture(shape, weights, judged), w[judge]).mean(-1)
+        loss = look()
         if not torch.isfinite(loss).all():
             raise ConvergenceError(
                 f"neural_density: training diverged at step {step + 1}: a held-out log score is "
@@ -211,19 +339,19 @@ def _descend(
             break
     if not least.max() < worst:
         raise ConvergenceError(
-            f"neural_density: a network's held-out log score in standard units, "
-            f"{-least.max().item():.3g}, is below that of pure noise, {shape.w_dim - worst:.3g}: "
-            "it diverged or hardly moved; lower Ensemble(rate=...), raise steps, look for outliers."
+            f"neural_density: a network's held-out log score in the law's units, "
+            f"{-least.max().item():.3g}, is not above {-worst:.3g}, the least there is: it "
+            "diverged or hardly moved; lower Ensemble(rate=...), raise steps, look for outliers."
         )
     for name, value in weights.items():
         value.data = best[name]
     return np.array(looks)
 
 
-def _decay(shape: NetworkShape, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+def _decay(layers: tuple[tuple[int, int], ...], weights: dict[str, torch.Tensor]) -> torch.Tensor:
     """-log prior of all members, up to a constant."""
     total = torch.zeros(())
-    for i, (before, _) in enumerate(shape.layers):
+    for i, (before, _) in enumerate(layers):
         total = total + before / 4.0 * (weights[f"weight{i}"] ** 2).sum()
         total = total + 0.5 * (weights[f"bias{i}"] ** 2).sum()
     return total

@@ -132,7 +132,7 @@ class UnitPotential(Potential):
         with torch.enable_grad():
             for _ in range(NEWTON):
                 energy, slope, hessian = self._slopes(theta, z.requires_grad_(True))
-                factor = _factor(hessian.detach())
+                factor = factor_of(hessian.detach())
                 move = torch.cholesky_solve(slope.detach()[..., None], factor)[..., 0]
                 gain = float((move * slope.detach()).sum())
                 z = z.detach()
@@ -149,7 +149,7 @@ class UnitPotential(Potential):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z (units, width) = m + L e, and log det L."""
         _, slope, hessian = self._slopes(theta, self.anchor.clone().requires_grad_(True))
-        factor = _factor(hessian)
+        factor = factor_of(hessian)
         centre = self.anchor - torch.cholesky_solve(slope[..., None], factor)[..., 0]
         away = torch.linalg.solve_triangular(
             factor.mT, noise.reshape(self.units, self.width, 1), upper=True
@@ -161,12 +161,12 @@ class UnitPotential(Potential):
         found = self._solved(theta, self.anchor).requires_grad_(True)
         _, slope, hessian = self._slopes(theta, found)
         # one more step, with derivatives: that of z* with respect to theta
-        z = found.detach() - torch.cholesky_solve(slope[..., None], _factor(hessian))[..., 0]
+        z = found.detach() - torch.cholesky_solve(slope[..., None], factor_of(hessian))[..., 0]
         energy, _, hessian = self._slopes(theta, z)
-        return energy + _factor(hessian).diagonal(dim1=-2, dim2=-1).log().sum()
+        return energy + factor_of(hessian).diagonal(dim1=-2, dim2=-1).log().sum()
 
 
-def _factor(hessian: torch.Tensor) -> torch.Tensor:
+def factor_of(hessian: torch.Tensor) -> torch.Tensor:
     """Cholesky factors (units, d, d); directions of no or negative curvature are turned round."""
     hessian = 0.5 * (hessian + hessian.mT)
     factor, failed = torch.linalg.cholesky_ex(hessian)

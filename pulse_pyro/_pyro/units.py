@@ -6,12 +6,10 @@ A unit of the archive has its own posterior draws. A new one has latents z from 
 
 summed over (Gauss-Hermite quadrature for normal latents, the support of discrete ones) where that
 takes at most 256 terms, else averaged over 32 stored draws of z for every posterior draw, so that
-answers repeat. Of a unit whose w_1, ..., w_k are revealed, the particles (draw, z) are weighted by
-their density at these; see :class:`UnitPosterior`.
+answers repeat. Of a unit whose w are revealed see :mod:`pulse_pyro._pyro.unit_posterior`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,15 +17,16 @@ import numpy as np
 import pyro
 import pyro.poutine as poutine
 import torch
+from torch.overrides import TorchFunctionMode
 
-from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
-from pulse_pyro._pyro.predict import CHUNK, padded
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int
+from pulse_pyro._pyro.compiled import flat_program
+from pulse_pyro._pyro.predict import CHUNK, flat_means, padded, written_down
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, log_prob_of, runs_at
+from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, known_mean, log_prob_of, runs_at
 from pulse_pyro.base import ModelCard
 
 POINTS = 32  # stored draws of a new unit's latents, for every posterior draw
-PARTICLES = 2**14  # of a unit whose W are revealed, at least so many
 
 
 class UnitKernel(SitesKernel):
@@ -48,10 +47,69 @@ class UnitKernel(SitesKernel):
             self.own = {name: value.to(kinds[name]) for name, value in self.own.items()}
         self.units = self.own[self.names[0]].shape[1]
         self.columns *= card.unit_cells or POINTS
+        self._written: dict[Any, Any] = {}  # flat programs, see ``_flat``
+
+    def with_draws(self, draws: Mapping[str, Float]) -> "UnitKernel":
+        """Return the same with other draws, as many; what was written down is shared."""
+        other = UnitKernel(self.model, draws, self.card)
+        other._written = self._written
+        return other
+
+    def mean_draws(self, x: Float2, index: Any) -> Float3:
+        """Return E[w | x, draw], (len(index), n, w_dim); latents of rows are summed out."""
+        if len(x) == 1 and (found := self._at_one(x)) is not None:
+            return found[index]
+        return super().mean_draws(x, index)
 
     @property
     def flat(self) -> None:
-        """Nothing: what is run depends on whose row it is."""
+        """Nothing for rows of anybody: see ``_at_one``."""
+
+    def _at_one(self, x: Float2) -> Float3 | None:
+        """Return means of every draw at one row without Pyro, as asked for online."""
+        row, number = x[:, :-1], int(x[0, -1])
+        if number >= self.units:
+            return flat_means(self._flat_new, row)
+        if self.card.draws_for_means or not self.card.closed_mean:
+            return None
+        own = (value[:, number : number + 1] for value in self.own.values())
+        sites = torch.tensor(row), *self.draws.values(), *own
+        written = self._flat("means", lambda *at: self._means_of(*at), sites)
+        found = None if written is None else written(*sites).numpy()
+        return found if found is not None and np.isfinite(found).all() else None
+
+    @cached_property
+    def _flat_new(self) -> Callable[..., torch.Tensor] | None:
+        """Means of every draw at one row of a new unit, its latents summed over."""
+        if self.card.draws_for_means:
+            return None
+        return written_down(lambda x: self._means_of(x, *self.draws.values()), self.card)
+
+    def _means_of(self, x: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:
+        """Return means at one row given draws of all sites, or summed over those of units."""
+        new = len(sites) == len(self.draws)
+        draws = dict(zip((*self.draws, *self.own)[: len(sites)], sites, strict=True))
+        sums = (*self.card.summed, *self.names) if new else self.card.summed
+        with _Alone(1) as alone:
+            model = partial(self.model, unit=alone.unit)
+            (run,) = runs_at(model, x, draws, self.card, sums)
+            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+
+    def _flat(
+        self, key: Any, program: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]
+    ) -> Callable[..., torch.Tensor] | None:
+        """Return a flat program of a row and of sites, written down once; None where it is not.
+
+        It has to agree with the draws in another order too, which decide as much as the row.
+        """
+        if key not in self._written:
+            row, *sites = inputs
+            other = row, *(v.flip(0) for v in sites)
+            with sandbox(0, "predict"), torch.no_grad(), pyro.validation_enabled(False):
+                able = self.card.vectorised
+                self._written[key] = flat_program(program, inputs, other) if able else None
+        found: Callable[..., torch.Tensor] | None = self._written[key]
+        return found
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p + 1), once per entry of ``index``; rows of a unit share its latents."""
@@ -70,19 +128,34 @@ class UnitKernel(SitesKernel):
 
     def population(self, index: Any, size: int, seed: int) -> dict[str, torch.Tensor]:
         """Draw latents of ``size`` new units for chosen posterior draws, (m, size, ...) each."""
-        chosen = {name: value[index] for name, value in self.draws.items()}
+        with torch.no_grad():
+            nodes = self._nodes(index, size, seed)
+        out = {}
+        for site in self.card.unit_sites:
+            full = (*self._shape(len(index), size), *site.event_shape)
+            value = nodes[site.name]["value"].expand(full)
+            out[site.name] = value.reshape(len(index), size, *site.event_shape)
+        return out
+
+    def laws(self) -> dict[str, Any]:
+        """Return the distribution of each latent of a new unit, given every posterior draw."""
+        nodes = self._nodes(np.arange(self.count), 1, 0)
+        return {name: nodes[name]["fn"] for name in self.names}
+
+    def _shape(self, count: int, size: int) -> tuple[int, ...]:
+        return count, *(1,) * (self.card.nesting - 1), size
+
+    def _nodes(
+        self, index: Any, size: int, seed: int, values: Mapping[str, torch.Tensor] | None = None
+    ) -> Any:
+        """Run at a row of each of ``size`` units; values : their latents, else drawn."""
+        chosen = {name: value[index] for name, value in self.draws.items()} | dict(values or {})
         model = partial(self.model, unit=torch.arange(size))
         fixed = poutine.condition(model, padded(chosen, self.card, len(index)))
         every = pyro.plate("_draws", len(index), dim=-self.card.nesting - 1)
         quiet = pyro.validation_enabled(False)
-        with sandbox(seed, "population"), torch.no_grad(), quiet, every:
-            nodes = poutine.trace(fixed).get_trace(torch.zeros(size, self.card.x_dim)).nodes
-        out = {}
-        for site in self.card.unit_sites:
-            value = nodes[site.name]["value"]
-            full = (len(index), *(1,) * (self.card.nesting - 1), size, *site.event_shape)
-            out[site.name] = value.expand(full).reshape(len(index), size, *site.event_shape)
-        return out
+        with sandbox(seed, "population"), quiet, every:
+            return poutine.trace(fixed).get_trace(torch.zeros(size, self.card.x_dim)).nodes
 
     @cached_property
     def _stored(self) -> dict[str, torch.Tensor]:
@@ -192,85 +265,120 @@ class UnitKernel(SitesKernel):
                 parts.append(torch.cat([of(run, at) for run in runs]))
             return torch.cat(parts, dim=1).numpy()
 
-    def log_weight(self, x: Float1, w: Float1, values: Mapping[str, torch.Tensor]) -> Float2:
-        """Return log p(w | x, draw, z), (m, k), at one row x (p,), w (w_dim,), NaN where not seen.
+    def log_prior(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return log p(z | draw), (m, k), of the latents of k units."""
+        nodes = self._nodes(np.arange(self.count), _size(values), 0, values)
+        total = torch.zeros((), dtype=torch.float64)
+        for site in self.card.unit_sites:
+            total = total + nodes[site.name]["fn"].log_prob(nodes[site.name]["value"])
+        return total.expand(self._shape(self.count, _size(values))).reshape(self.count, -1)
 
-        values : z of k units, (m, k, ...) each.
+    def log_likelihood(
+        self, x: Float2, w: Float2, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Return log p(w | x, draw, z), (m, k), of all rows x (n, p), w (n, w_dim) together.
+
+        values : z of k units, (m, k, ...) each; derivatives with respect to them are those of the
+        model. NaN of w is not seen.
         """
-        size = next(iter(values.values())).shape[1]
-        code = torch.as_tensor(codes_of(w[None], self.levels))
-        names = self.card.columns
+        size, seen = _size(values), ~np.isnan(w)
+        if len(x) == 1 and seen.all() and not torch.is_grad_enabled():
+            found = self._weighed(x, w, values)
+            if found is not None:
+                return found
+        total = torch.zeros(self.count, size, dtype=torch.float64)
+        block = max(CHUNK // (self.count * size * self.card.w_dim * self.card.cells), 1)
+        code = codes_of(w, self.levels)
+        with sandbox(0, "predict"), pyro.validation_enabled(False):
+            for kind in np.unique(seen, axis=0):
+                rows = np.flatnonzero((seen == kind).all(-1))
+                for start in range(0, len(rows), block):
+                    at = rows[start : start + block]
+                    total = total + self._alike(x[at], code[at], kind, values)
+        return total
+
+    def _weighed(
+        self, x: Float2, w: Float2, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor | None:
+        """The same of one complete row, without Pyro."""
+        if self.card.sampled:
+            return None
+        names, size = self.card.columns, _size(values)
+        code = torch.as_tensor(codes_of(w, self.levels))
+        valid = code.expand(size, -1)  # stands in for a later w outside the support
+
+        def program(both: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:
+            rows, known = both.expand(size, -1).split([x.shape[1], w.shape[1]], -1)
+            seen = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
+            safe = dict(zip(names, valid.unbind(-1), strict=True)) if names else {"w": valid}
+            draws = dict(zip((*self.draws, *self.own), sites, strict=True))
+            given, sums = seen if names else known, self.card.summed_latents
+            with _Alone(size) as alone:
+                model = partial(self.model, unit=alone.unit)
+                (run,) = runs_at(model, rows, draws, self.card, sums, given)
+                terms = [_log_prob(run.nodes[n]["fn"], seen[n], safe[n]) for n in seen]
+                return run.log_total(*terms)
+
+        both = torch.cat([torch.tensor(x), code], -1)
+        sites = both, *self.draws.values(), *(values[name] for name in self.own)
+        written = self._flat(size, program, sites)
+        return None if written is None else written(*sites)
+
+    def _alike(
+        self, x: Float2, code: Float2, kind: Bool, values: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """The same of rows in which the same columns are seen; those of all units stand in turn."""
+        size, names = _size(values), self.card.columns
+        known = torch.as_tensor(code).repeat_interleave(size, 0)
         if names:
-            seen = {n: code[:, j] for j, n in enumerate(names) if not np.isnan(w[j])}
+            seen = {n: known[:, j] for j, n in enumerate(names) if kind[j]}
         else:
-            seen = {} if np.isnan(w).any() else {"w": code}
+            seen = {"w": known} if kind.all() else {}
         if not seen:
-            return np.zeros((self.count, size))
-
-        def of(run: SiteRun, at: Any) -> torch.Tensor:
-            terms = [
-                log_prob_of(run.nodes[n]["fn"], v.expand(size, *v.shape[1:])[at])
-                for n, v in seen.items()
-            ]
-            return run.log_total(*terms)
-
-        given = None
+            return torch.zeros(())
+        given: Any = None
         if not names or len(seen) == len(names):
-            given = {n: v.expand(size, *v.shape[1:]) for n, v in seen.items()}
+            given = seen if names else known
         sums = self.card.summed if given is None else self.card.summed_latents
-        rows, every = np.tile(x, (size, 1)), np.arange(self.count)
-        found: Float2 = self._known(rows, every, of, sums, 0, given, np.arange(size), values)
-        return found
+        model = partial(self.model, unit=torch.arange(size).repeat(len(x)))
+        rows = torch.tensor(x).repeat_interleave(size, 0)
+        runs = runs_at(model, rows, self.draws | dict(values), self.card, sums, given)
+        found = torch.cat(
+            [
+                run.log_total(*(log_prob_of(run.nodes[n]["fn"], v) for n, v in seen.items()))
+                for run in runs
+            ]
+        )
+        return found.reshape(self.count, len(x), size).sum(1)
 
 
-@dataclass(frozen=True, eq=False)
-class UnitPosterior:
-    """What is known of one unit: particles (draw, z), and how much each weighs.
+class _Alone(TorchFunctionMode):
+    """A row for each of ``size`` units, whose largest number is known while a program is written.
 
-    log_weight : (m, k), of k latents for each of m draws; values : these latents, (m, k, ...).
+    ``int(unit.max())`` asks a tensor for its value, and what is written down has none.
     """
 
-    kernel: UnitKernel
-    values: Mapping[str, torch.Tensor]
-    log_weight: Float2
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.unit, self.last = torch.arange(size), np.int64(size - 1)
 
-    @classmethod
-    def of(cls, kernel: UnitKernel, number: int) -> "UnitPosterior":
-        """Start from a unit of the archive, or, beyond them, from the population."""
-        if number < kernel.units:
-            values = {name: value[:, [number]] for name, value in kernel.own.items()}
-            return cls(kernel, values, np.zeros((kernel.count, 1)))
-        size = max(-(-PARTICLES // kernel.count), POINTS)
-        values = kernel.population(np.arange(kernel.count), size, 1)
-        return cls(kernel, values, np.zeros((kernel.count, size)))
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (torch.max, torch.Tensor.max) and len(args) == 1 and args[0] is self.unit:
+            return self.last
+        return func(*args, **(kwargs or {}))
 
-    def told(self, x: Float1, w: Float1) -> "UnitPosterior":
-        """Return what is known once w (w_dim,) is seen at x (p,)."""
-        more = self.kernel.log_weight(x, w, self.values)
-        return UnitPosterior(self.kernel, self.values, self.log_weight + more)
 
-    @property
-    def weight(self) -> Float2:
-        """(m, k), sum 1."""
-        out = np.exp(self.log_weight - self.log_weight.max())
-        return out / out.sum()
+def _log_prob(fn: Any, w: torch.Tensor, safe: torch.Tensor) -> torch.Tensor:
+    """Return log p(w), -inf outside the support; safe : a value inside, so that nothing fails."""
+    inside = fn.support.check(w)
+    whole = inside[..., None] if fn.event_shape and inside.ndim < w.ndim else inside
+    log = fn.log_prob(torch.where(whole, w, safe))
+    if fn.event_shape and inside.ndim == w.ndim:
+        inside = inside.all(-1)
+    return torch.where(inside, log, -torch.inf)
 
-    @property
-    def ess(self) -> float:
-        """Effective number of particles."""
-        return float(1.0 / (self.weight**2).sum())
 
-    def draws(self) -> dict[str, Float]:
-        """Return m draws of all sites, the unit being number 0: particles by their weight.
-
-        Evenly spaced on the line of weights, so the same ones every time.
-        """
-        count, size = self.log_weight.shape
-        line = np.cumsum(self.weight.reshape(-1))
-        spaced = (np.arange(count) + 0.5) / count
-        # the order of particles is that of draws; np.minimum: the line may end below 1 by rounding
-        at = np.minimum(np.searchsorted(line, spaced), count * size - 1)
-        draw, place = at // size, at % size
-        out = {name: value.numpy()[draw] for name, value in self.kernel.draws.items()}
-        own = {name: value.numpy()[draw, place][:, None] for name, value in self.values.items()}
-        return out | own
+def _size(values: Mapping[str, torch.Tensor]) -> int:
+    return int(next(iter(values.values())).shape[1])

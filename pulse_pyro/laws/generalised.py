@@ -62,6 +62,12 @@ def check_kind(kind: object, where: str) -> ResponseKind:
     return kind
 
 
+def declared(history: History) -> bool:
+    """Tell whether the archive's one W column is declared to be no plain number."""
+    columns = history.schema.w_columns
+    return len(columns) == 1 and columns[0].kind in DEFAULT
+
+
 def response_of(
     kind: ResponseKind | None, column: Column, w: Float2, rows: Rows, history: History, where: str
 ) -> Response:
@@ -454,7 +460,9 @@ class GeneralisedKernel:
 
     def sample(self, x: Float2 | Float3, index: Int, rng: np.random.Generator) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
-        return self.response.sample(*self._at(x, index), rng)
+        eta, own = self._at(x, index)
+        lost = np.isnan(eta).any(-1, keepdims=True)  # of which nothing can be drawn
+        return np.where(lost, np.nan, self.response.sample(np.where(lost, 0.0, eta), own, rng))
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, draw), (len(index), n)."""

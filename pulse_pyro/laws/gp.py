@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from pulse_pyro._core.errors import ModelError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Fit, Inference, Laplace, Nuts, Svi
 from pulse_pyro.base import ModelCard, Summary
+from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import as_summary
 from pulse_pyro.laws.conjugate import LinearKernel
-from pulse_pyro.laws.generalised import check_kind
+from pulse_pyro.laws.generalised import check_kind, declared
 from pulse_pyro.laws.gp_weights import (
     FLOOR,
     PILOT,
@@ -38,7 +39,10 @@ from pulse_pyro.laws.scaling import CHUNK, InputMoments
 
 
 def gaussian_process(
-    summary: int | Summary, *, basis: int | None = None, kind: ResponseKind | None = None
+    summary: int | Summary,
+    *,
+    basis: int | None = None,
+    kind: ResponseKind | Literal["normal"] | None = None,
 ) -> Law:
     """Return a law in which E[W_t | x] = b_0 + b'x + f(x), f a Gaussian process.
 
@@ -47,7 +51,8 @@ def gaussian_process(
     summary : number of lags, the current S_t included, or a summary.
     basis : functions an input (40, 16^2, 8^3 for one, two, three inputs; 24 each beyond).
     kind : of one W column that is no plain number, as in ``generalised_lags``: "bernoulli",
-        "ordinal", "categorical", "poisson", "negative_binomial", "beta"; None: numbers.
+        "ordinal", "categorical", "poisson", "negative_binomial", "beta"; None: as its column is
+        declared, numbers where it is not; "normal": numbers, whatever is declared.
 
     The process is squared-exponential with one length scale an input, in a Hilbert-space basis
     (see ``hilbert``): joint for up to three inputs, additive beyond, where interactions between
@@ -65,15 +70,18 @@ def gaussian_process(
     """
     seen = as_summary(summary, "gaussian_process")
     size = None if basis is None else whole(basis, "gaussian_process: basis", 2)
-    if kind is not None:
+    if kind is not None and kind != "normal":
         linked = LinkedGPFamily(check_kind(kind, "gaussian_process"), size)
         return Law(None, seen, "gaussian_process", family=linked)
-    return Law(None, seen, "gaussian_process", family=GPFamily(size))
+    return Law(None, seen, "gaussian_process", family=GPFamily(size, numbers=kind == "normal"))
 
 
 @dataclass(frozen=True)
 class GPFamily:
-    """The closed forms of the Gaussian process law."""
+    """The closed forms of the Gaussian process law.
+
+    numbers : whether W is a number even where its column is declared as something else.
+    """
 
     engines: ClassVar[tuple[type[Inference], ...]] = (Laplace, Nuts, Svi)
     engine_reason: ClassVar[str] = "its length scales have no closed form"
@@ -88,17 +96,25 @@ class GPFamily:
     }
     size: int | None
     box: Hilbert | None = None
+    numbers: bool = False
 
     def spec(self) -> dict[str, Any]:
         """Plain values that rebuild the law."""
-        return {"family": "gaussian_process", "size": self.size, "box": box_spec(self.box)}
+        own = {"size": self.size, "box": box_spec(self.box), "numbers": self.numbers}
+        return {"family": "gaussian_process", **own}
 
     @staticmethod
     def from_spec(spec: Mapping[str, Any]) -> Any:
         """Rebuild from :meth:`spec`, also what stands behind a link."""
         if "kind" in spec:
             return LinkedGPFamily.from_spec(spec)
-        return GPFamily(spec["size"], box_from(spec["box"]))
+        return GPFamily(spec["size"], box_from(spec["box"]), spec.get("numbers", False))
+
+    def settle(self, data: FitData, history: History) -> tuple[FitData, GPFamily | LinkedGPFamily]:
+        """Go behind a link where the one W column is declared to be no plain number."""
+        if self.numbers or not declared(history):
+            return data, self.resolve(data)
+        return LinkedGPFamily(None, self.size).settle(data, history)
 
     def resolve(self, data: FitData) -> GPFamily:
         """Put the box around the rows, wide enough for the length scale a few of them suggest."""

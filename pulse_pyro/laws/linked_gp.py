@@ -133,7 +133,7 @@ class LinkedGPFamily:
         "length": ("input",),
         "weight": ("function", "output"),
     }
-    kind: ResponseKind
+    kind: ResponseKind | None
     size: int | None
     box: Hilbert | None = None
     response: Response | None = None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numba
 import numpy as np
 from scipy.special import logsumexp
 
-from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, share, whole
-from pulse_pyro._core.errors import DataError
-from pulse_pyro._core.seeds import stream
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int, share, whole
 from pulse_pyro._pyro.inference import Ensemble, Fit, Inference
 from pulse_pyro.base import ModelCard, Summary
+from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import as_summary
 from pulse_pyro.laws.conjugate import LOG_2PI
+from pulse_pyro.laws.generalised import check_kind, declared
 from pulse_pyro.laws.law import FitData, Law, Unseen
+from pulse_pyro.laws.layers import Layers, gaps, rows_for, with_mask
+from pulse_pyro.laws.linked_network import LinkedNetworkFamily
+from pulse_pyro.laws.responses import ResponseKind
 
 if TYPE_CHECKING:
     from pulse_pyro._pyro.networks import NetworkShape
@@ -26,14 +29,7 @@ if TYPE_CHECKING:
 
 
 FLOOR, CEILING = -6.0, 7.0  # of log 1/sd, as in training
-NOTHING = np.zeros(0, dtype=np.bool_)
 BLOCK = 2**22  # values in flight
-
-
-def with_mask(x: Float) -> Float:
-    """Return (..., 2 p): x (..., p) with 0 where it is NaN, then 1 where it is NaN."""
-    hole = np.isnan(x)
-    return np.concatenate([np.where(hole, 0.0, x), hole.astype(np.float64)], axis=-1)
 
 
 class NeuralKernel:
@@ -52,34 +48,9 @@ class NeuralKernel:
         missable: tuple[bool, ...] = (),
         most: int = 0,
     ) -> None:
-        self.layers = [(draws[f"weight{i}"], draws[f"bias{i}"]) for i in range(len(draws) // 2)]
-        self.columns = max(weight.shape[0] * weight.shape[-1] for weight, _ in self.layers)
-        self._most = most
-        self._needed = np.flatnonzero(~np.array(missable, dtype=np.bool_))
-        self.count, self.k, self.w_dim, self.masked = (
-            len(self.layers[0][0]),
-            components,
-            w_dim,
-            any(missable),
-        )
-
-    def _run(self, x: Float2, member: int | slice) -> Float:
-        """Return the outputs of one member (n, out), or of all (member, n, out)."""
-        hidden = with_mask(x) if self.masked else x
-        lost = self._lost(x) if self.masked else NOTHING
-        for i, (weight, bias) in enumerate(self.layers):
-            hidden = hidden @ weight[member] + bias[member][..., None, :]
-            if i < len(self.layers) - 1:
-                np.maximum(hidden, 0.0, out=hidden)
-        if lost.any():  # it was never trained without these
-            hidden[..., lost, :] = np.nan
-        return hidden
-
-    def _lost(self, x: Float2) -> Bool:
-        """Tell rows that lack an input, or more inputs at once, than training has seen."""
-        hole = np.isnan(x)
-        out: Bool = hole[:, self._needed].any(axis=1) | (hole.sum(axis=1) > self._most)
-        return out
+        self.layers = Layers(draws, missable, most)
+        self.count, self.columns = self.layers.count, self.layers.columns
+        self.k, self.w_dim = components, w_dim
 
     def _means(self, out: Float) -> Float:
         """E[w] of outputs (..., out): sum_k pi_k mu_k, (..., w_dim)."""
@@ -96,7 +67,7 @@ class NeuralKernel:
         """Return E[w | x], (n, w_dim), the average over members."""
         rows = self._rows(self.count)
         parts = [
-            self._means(self._run(x[start : start + rows], slice(None))).mean(0)
+            self._means(self.layers(x[start : start + rows], slice(None))).mean(0)
             for start in range(0, len(x), rows)
         ]
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
@@ -113,18 +84,18 @@ class NeuralKernel:
         for i, member in enumerate(used):
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                means[i, at] = self._means(self._run(x[at], int(member)))
+                means[i, at] = self._means(self.layers(x[at], int(member)))
         return means[which]
 
     def log_density(self, x: Float2, w: Float2, index: Int) -> Float2:
         """Return log p(w | x, member), (len(index), n)."""
         used, which = np.unique(index, return_inverse=True)
-        return np.stack([self._score(self._run(x, int(member)), w) for member in used])[which]
+        return np.stack([self._score(self.layers(x, int(member)), w) for member in used])[which]
 
     def column_log_density(self, x: Float2, w: Float2, index: Int) -> Float3:
         """Return log p(w_j | x, member), (len(index), n, w_dim)."""
         used, which = np.unique(index, return_inverse=True)
-        scores = [self._column_scores(self._run(x, int(member)), w) for member in used]
+        scores = [self._column_scores(self.layers(x, int(member)), w) for member in used]
         return np.stack(scores)[which]
 
     def _parts(self, out: Float2) -> tuple[Float3, Float3, Float3, Float3]:
@@ -168,7 +139,7 @@ class NeuralKernel:
             draws = np.flatnonzero(index == member)
             for start in range(0, len(x), rows):
                 at = slice(start, start + rows)
-                outputs = self._run(x[at], int(member))
+                outputs = self.layers(x[at], int(member))
                 _draw(outputs, draws, choice[:, at], noise[:, at], self.k, self.w_dim, out[:, at])
         return out
 
@@ -207,9 +178,6 @@ def _draw(
                 out[i, row, a] += params[row, mean + a]
 
 
-ENOUGH, ENOUGH_SHARE = 30, 0.005  # rows that lack an input, at least, to learn to do without it
-
-
 def neural_density(
     summary: int | Summary,
     *,
@@ -217,6 +185,7 @@ def neural_density(
     width: int = 64,
     depth: int = 2,
     masking: float = 0.0,
+    kind: ResponseKind | Literal["normal"] | None = None,
 ) -> Law:
     """Return a law in which W_t given x is a mixture of Gaussians with a network's parameters.
 
@@ -230,6 +199,12 @@ def neural_density(
         are missing and learns from such rows (x_obs, mask). Inputs it has seen missing may be
         missing later; a row that lacks another one is refused.
 
+    kind : of one W column that is no plain number, as in ``generalised_lags``: "bernoulli",
+        "ordinal", "categorical", "poisson", "negative_binomial", "beta"; None: as its column is
+        declared, numbers where it is not; "normal": numbers, whatever is declared. Behind a link
+        there are no components, see ``laws.linked_network``; E[Phi] of W of finitely many values is
+        their exact sum, for any Phi.
+
     Fitted by Ensemble(): networks from different starts, each stopped by its log score on units
     held out inside the fit; their spread is the law's epistemic uncertainty (``mean_draws``). The
     mean is closed form. Not covered: an ensemble's spread is no posterior and tends to be too
@@ -241,7 +216,11 @@ def neural_density(
     whole(depth, "neural_density: depth", 1)
     hidden = share(masking, "neural_density: masking", zero=True)
     seen = as_summary(summary, "neural_density")
-    family = NeuralFamily(components, width, depth, hidden)
+    family: NeuralFamily | LinkedNetworkFamily
+    if kind is None or kind == "normal":
+        family = NeuralFamily(components, width, depth, hidden, numbers=kind == "normal")
+    else:
+        family = LinkedNetworkFamily(check_kind(kind, "neural_density"), width, depth, hidden)
     return Law(None, seen, "neural_density", family=family)
 
 
@@ -252,6 +231,7 @@ class NeuralFamily:
     missable, most : for each input, whether training sees it missing, and how many at once;
         settled by the archive. Where any is, masks are inputs too; a row that lacks another
         input, or more of them, is refused.
+    numbers : whether W is a number even where its column is declared as something else.
     """
 
     linear: ClassVar[bool] = False
@@ -264,28 +244,32 @@ class NeuralFamily:
     masking: float
     missable: tuple[bool, ...] = ()
     most: int = 0
+    numbers: bool = False
 
     def spec(self) -> dict[str, Any]:
         """Plain values that rebuild the law."""
         return {"family": "neural_density", **vars(self), "missable": list(self.missable)}
 
     @staticmethod
-    def from_spec(spec: Mapping[str, Any]) -> NeuralFamily:
-        """Rebuild from :meth:`spec`."""
+    def from_spec(spec: Mapping[str, Any]) -> NeuralFamily | LinkedNetworkFamily:
+        """Rebuild from :meth:`spec`, also what stands behind a link."""
+        if "kind" in spec:
+            return LinkedNetworkFamily.from_spec(spec)
         plain = {name: value for name, value in spec.items() if name != "family"}
         return NeuralFamily(**{**plain, "missable": tuple(plain["missable"])})
 
+    def settle(
+        self, data: FitData, history: History
+    ) -> tuple[FitData, NeuralFamily | LinkedNetworkFamily]:
+        """Go behind a link where the one W column is declared to be no plain number."""
+        if self.numbers or not declared(history):
+            return data, self.resolve(data)
+        return LinkedNetworkFamily(None, self.width, self.depth, self.masking).settle(data, history)
+
     def resolve(self, data: FitData) -> NeuralFamily:
         """Note which inputs training will see missing, in enough rows to learn from."""
-        hole = np.isnan(data.rows.x)
-        p = hole.shape[1]
-        if self.masking > 0:
-            return replace(self, missable=(True,) * p, most=p)
-        enough = max(ENOUGH, ENOUGH_SHARE * data.n)
-        missable = hole.sum(0) >= enough
-        at_once = (hole & missable).sum(1)
-        often = [k for k in range(p + 1) if (at_once >= k).sum() >= enough]
-        return replace(self, missable=tuple(map(bool, missable)), most=max(often, default=0))
+        missable, most = gaps(data, self.masking)
+        return replace(self, missable=missable, most=most)
 
     @property
     def masked(self) -> bool:
@@ -322,14 +306,9 @@ class NeuralFamily:
         from pulse_pyro._pyro.networks import train
 
         assert isinstance(how, Ensemble), f"neural_density: {how!r} was not refused"
-        held = _held_out(data, how, seed)
+        x, w, held = rows_for(data, self.missable, how, seed)
         shape = self.shape(data.x.shape[1], data.w_dim)
-        # a gap too rare to learn from costs its rows
-        kept = ~np.isnan(data.x[:, ~np.array(self.missable)]).any(axis=1)
-        x = with_mask(data.x[kept]) if self.masked else data.x[kept]
-        trained = train(
-            x, data.w[kept], held[kept], shape, how=how, masking=self.masking, seed=seed
-        )
+        trained = train(x, w, held, shape, how=how, masking=self.masking, seed=seed)
         # from the law's units to those of w
         score = trained.quality["held_out_score"] - float(np.log(data.scaler.w_scale).sum())
         return None, replace(trained, quality={"held_out_score": score})
@@ -344,26 +323,3 @@ class NeuralFamily:
 def _columns(per_component: int) -> int:
     """Solve 1 + d + d (d + 1) / 2 = per_component."""
     return int((np.sqrt(9 + 8 * (per_component - 1)) - 3) / 2 + 0.5)
-
-
-def _held_out(data: FitData, how: Ensemble, seed: int) -> Bool:
-    """Choose whole units to stop by; of a single unit, its last rows."""
-    unit = data.unit
-    units = int(unit.max()) + 1
-    if data.n < 10:
-        raise DataError(
-            f"neural_density: {data.n} rows cannot train a network and tell when to stop; use "
-            "linear_lags or gaussian_process."
-        )
-    if units == 1:
-        order = np.argsort(data.rows.time, kind="stable")
-        held: Bool = np.zeros(data.n, dtype=np.bool_)
-        held[order[-_some(how.holdout, data.n) :]] = True
-        return held
-    chosen = stream(seed, "stop").permutation(units)[: _some(how.holdout, units)]
-    return np.isin(unit, chosen)
-
-
-def _some(part: float, count: int) -> int:
-    """Return a share of ``count``, but at least one, and leaving at least one."""
-    return min(max(round(part * count), 1), count - 1)

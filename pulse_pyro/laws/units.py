@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +24,10 @@ from pulse_pyro.laws.fitted import (
 from pulse_pyro.laws.scaling import GaussianInputs
 
 if TYPE_CHECKING:
-    from pulse_pyro._pyro.units import UnitPosterior
+    from pulse_pyro._pyro.unit_posterior import UnitPosterior
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnitLaw(PosteriorLaw):
     """p^(W_t | S_1:t, unit): the mixture over posterior draws of a law with plate "units".
 
@@ -85,7 +86,9 @@ class UnitLaw(PosteriorLaw):
 
     def told(self, known: UnitPosterior) -> UnitLaw:
         """Return the law as it is for one unit, which is its number 0."""
-        return replace(self, draws=known.draws(), members=("",))
+        law = replace(self, draws=known.draws(), members=("",))
+        law.__dict__["kernel"] = self.kernel.with_draws(law.draws)  # programs are written once
+        return law
 
 
 def _with_number(x: Float2, number: Int) -> Float2:
@@ -110,17 +113,30 @@ def of_units(law: PosteriorLaw, members: tuple[str, ...]) -> UnitLaw:
     return UnitLaw(**{f.name: getattr(law, f.name) for f in fields(law)}, members=members)
 
 
+class Acquaintance(NamedTuple):
+    """How well a unit is known. member : of the archive. revealed : rows of W told since then.
+
+    ess : effective number of particles behind its latents.
+    """
+
+    member: bool
+    revealed: int
+    ess: float
+
+
 class UnitFollower(WindowFollower):
     """A window, and what the W revealed so far tell of the unit.
 
-    ess : effective number of particles behind the unit's latents; under 100 its answers are rough.
-    Kept are the rows whose W was revealed, and a weight for each particle (16,384 of a new unit,
-    one a draw of a unit of the archive).
+    ess : effective number of particles behind the unit's latents. Where W of a new unit leave fewer
+    than 100, its latents are drawn anew given the draws of all else; where fewer are left even so,
+    a warning says it, and answers are rough. Kept are the rows whose W was revealed, and a weight
+    for each particle (16,384 of a new unit, one a draw of a unit of the archive).
     """
 
     def __init__(self, law: UnitLaw, unit: str | None) -> None:
         super().__init__(law)
         self._unit_law, self._asked, self._number = law, law, law.number(unit)
+        self._asked_for, self._rough = unit, False
         self._known: UnitPosterior | None = None
         self._told = np.empty((0, law.scaler.x_mean.size - 1 + len(law.schema.w_names)))
 
@@ -128,6 +144,12 @@ class UnitFollower(WindowFollower):
     def ess(self) -> float:
         """Effective number of particles; that of the draws before any W was revealed."""
         return float(self._unit_law.kernel.count) if self._known is None else self._known.ess
+
+    @property
+    def acquaintance(self) -> Acquaintance:
+        """How well the unit is known: a calibration on new units speaks of new ones alone."""
+        member = self._number < len(self._unit_law.members)
+        return Acquaintance(member, len(self._told), self.ess)
 
     @property
     def conditional(self) -> PosteriorConditional:
@@ -150,7 +172,7 @@ class UnitFollower(WindowFollower):
 
         A row that lacks an input tells nothing, because the law has no density there.
         """
-        from pulse_pyro._pyro.units import UnitPosterior
+        from pulse_pyro._pyro.unit_posterior import UnitPosterior
 
         value = np.asarray(w, np.float64).reshape(-1)
         if value.shape != (len(self._unit_law.schema.w_names),):
@@ -163,13 +185,41 @@ class UnitFollower(WindowFollower):
             return
         known = self._known or UnitPosterior.of(self._unit_law.kernel, self._number)
         told = known.told(x, value)
-        if not np.isfinite(told.log_weight.max()):
+        if not told.ess:
             raise DataError(
                 f"push: the law cannot have w = {value.tolist()} for this unit; every particle has "
                 "weight zero. Correct w, or give the model a wider distribution."
             )
         self._told = np.concatenate([self._told, np.append(x, value)[None]])
         self._take(told)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Say once that few particles are left."""
+        from pulse_pyro._pyro.unit_posterior import ENOUGH
+
+        rough = self.ess < ENOUGH
+        if rough and not self._rough:
+            who = "this unit" if self._asked_for is None else f"unit {self._asked_for!r}"
+            warnings.warn(
+                f"push: after {len(self._told)} rows of W, what is believed of {who} rests on "
+                f"{self.ess:.0f} effective draws, fewer than {ENOUGH:.0f}, so its answers are "
+                f"rough; {self._why_rough}.",
+                stacklevel=4,  # whoever pushes, or lets a policy observe
+            )
+        self._rough = rough
+
+    @property
+    def _why_rough(self) -> str:
+        if self.acquaintance.member:
+            return (
+                "a unit of the archive has one draw of its latents for each draw of the law: fit "
+                "with more draws, or again with these rows in the archive"
+            )
+        return (
+            "these W hardly agree with what the archive says of all units: correct them, or fit "
+            "again with this unit in the archive"
+        )
 
     def _take(self, known: UnitPosterior | None) -> None:
         self._known, self._conditional = known, None
@@ -186,7 +236,7 @@ class UnitFollower(WindowFollower):
 
     def restore(self, state: Mapping[str, Float]) -> None:
         """Take over a window, and W that were revealed: under this law, whatever the one before."""
-        from pulse_pyro._pyro.units import UnitPosterior
+        from pulse_pyro._pyro.unit_posterior import UnitPosterior
 
         super().restore(state)
         self._told = np.array(state.get("told", self._told[:0]), np.float64)

@@ -25,6 +25,7 @@ from pulse_pyro.base import Conditional, FittedLaw, Follower, Summary, picture
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
 from pulse_pyro.laws.ellipsoid import Ellipsoid
+from pulse_pyro.laws.units import Acquaintance
 from pulse_pyro.policies.adaptive import ellipsoid_prior
 from pulse_pyro.policies.balls import RewardNoise
 from pulse_pyro.policies.carried import PastRewards
@@ -35,7 +36,7 @@ from pulse_pyro.policies.members import EVIDENCE, LED, ROUNDS
 from pulse_pyro.policies.raw_lags import RawLags
 from pulse_pyro.policies.remembered import Remembered
 from pulse_pyro.policies.streaming import Streaming
-from pulse_pyro.policies.streaming_guard import LearnerShape, StreamingGuard
+from pulse_pyro.policies.streaming_guard import LearnerShape, StreamingGuard, acquaintance_of
 from pulse_pyro.radius import matched_ridge
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class JointFollower:
     def conditional(self) -> Conditional:
         """The first member's law of W_t."""
         return self.each[0].conditional
+
+    @property
+    def acquaintance(self) -> Acquaintance | None:
+        """How well the first member knows the unit."""
+        return acquaintance_of(self.each[0])
 
     def push(self, s: Float1, w: Float1 | None = None) -> Any:
         """Take in S_t."""

@@ -83,7 +83,8 @@ class Decision(NamedTuple):
     none. id : issued by a policy, -1 outside one.
     weight : of a robust rule: the round will count min(1, weight / u).
     by, why : who chose, "radius", or behind a guard "advisor" or "guard", and why, in a clause.
-    cost : 2 c r w, what the round can cost at most on the guard's ball; NaN without one.
+    cost : 2 c r w, what the round can cost at most on the guard's ball; NaN without one, and
+    where units have been decided about of which its calibration does not speak.
 
     By "radius" the arm with the largest mean + sqrt(gamma) width was chosen, unless the rule draws
     theta.

@@ -25,8 +25,10 @@ from pulse_pyro._core.errors import SettingError
 from pulse_pyro.base import Conditional, FittedLaw, Follower
 from pulse_pyro.features import need_affine, slopes
 from pulse_pyro.laws.memory import Memory
+from pulse_pyro.laws.units import Acquaintance
 from pulse_pyro.policies.core import Belief
 from pulse_pyro.policies.imputed import PROBES, Carried, Imputed, condition_on
+from pulse_pyro.policies.streaming_guard import acquaintance_of
 from pulse_pyro.policies.unit_memory import UnitMemory
 
 
@@ -45,6 +47,11 @@ class RememberedFollower:
     def conditional(self) -> Conditional:
         """The law of W_t given S alone."""
         return self.inner.conditional
+
+    @property
+    def acquaintance(self) -> Acquaintance | None:
+        """How well the law knows the unit."""
+        return acquaintance_of(self.inner)
 
     def push(self, s: Float1, w: Float1 | None = None) -> Conditional:
         """Take in S_t, and W_t where it is seen at once."""

@@ -244,6 +244,7 @@ def _pack_state(policy: Streaming) -> Packed:
         arrays |= {"counts": core.counts, "sums of the ball": core.sums.plain}
         arrays |= {"weights": core.weights} | _pack_weights(core)
         manifest["stride"] = core.history.stride
+        manifest["known"] = core.known
     for name, decisions in (("open", policy._open), ("learned", policy._learned)):
         about, kept = _pack_decisions(policy, decisions)
         manifest |= {f"{name} decisions": about}
@@ -263,6 +264,7 @@ def _unpack_state(packed: Packed, policy: Streaming) -> None:
     if isinstance(core, StreamingGuard):
         core.counts[:] = packed.shaped("counts", *core.counts.shape)
         core.sums.plain[:] = packed.shaped("sums of the ball", *core.sums.plain.shape)
+        core.known = saved.get("known", 0)
         if "stride" in saved:
             _unpack_weights(packed, core)
     policy._issued = saved["issued"]

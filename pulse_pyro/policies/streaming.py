@@ -18,7 +18,7 @@ from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors
 from pulse_pyro.policies.imputed import Carried, Scorer, Tracking, condition_on
 from pulse_pyro.policies.linear import NO_MASK, TOO_LARGE, Decision, State, check_size
-from pulse_pyro.policies.streaming_guard import StreamingGuard
+from pulse_pyro.policies.streaming_guard import StreamingGuard, acquaintance_of
 from pulse_pyro.radius import Radius
 
 KEPT = 512  # learned decisions whose W may still be revealed
@@ -291,14 +291,31 @@ class Streaming:
         """Ids of decisions whose reward has not come yet."""
         return tuple(self._open)
 
+    @property
+    def ess(self) -> dict[str, float]:
+        """Effective number of draws behind the latents of each unit of which W were revealed.
+
+        Of a law with latents of units; under 100 what is believed of the unit is rough.
+        """
+        out = {}
+        for unit, past in self._pasts.units.items():
+            met = [one for one in map(acquaintance_of, past) if one is not None and one.revealed]
+            if met:
+                out[unit] = min(one.ess for one in met)
+        return out
+
     def __repr__(self) -> str:
-        state = self.state
+        state, ess = self.state, self.ess
+        told = f"\n  W revealed of {len(ess)} units, effective draws at least " if ess else ""
+        if ess:
+            unit = min(ess, key=ess.__getitem__)
+            told += f"{ess[unit]:.0f} (unit {unit!r})"
         theta = ", ".join(
             f"{n} {v:.3g}" for n, v in zip(self.scorer.names, state.theta, strict=False)
         )
         return (
             f"{type(self).__name__}: {int(state.rounds)} rewards learned, {len(self._open)} "
-            f"pending, {len(self._pasts.units)} units, {self.core!r}\n  theta: {theta[:200]}"
+            f"pending, {len(self._pasts.units)} units, {self.core!r}{told}\n  theta: {theta[:200]}"
         )
 
     def act(

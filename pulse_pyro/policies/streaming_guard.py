@@ -20,6 +20,7 @@ from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Follower
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.online import check_refit, single_part
+from pulse_pyro.laws.units import Acquaintance
 from pulse_pyro.policies.ball import BallRounds, BallSums
 from pulse_pyro.policies.carried import carry_setup, carry_state
 from pulse_pyro.policies.core import NO_PSI, Belief, CoreChoice, RoundErrors
@@ -67,6 +68,13 @@ WHO = (
 )
 JUDGED = [SCALE, EVIDENCE, STACK]  # what of a member's sums is about its predictions
 UNFENCED = "it was proposed, and nothing fences it in"
+UNSPOKEN = "the calibration speaks of units nothing was known of"
+
+
+def acquaintance_of(follower: Follower) -> Acquaintance | None:
+    """Return how well a follower knows its unit, where the law has latents of units."""
+    found: Acquaintance | None = getattr(follower, "acquaintance", None)
+    return found
 
 
 class ErrorSource(Protocol):
@@ -161,6 +169,9 @@ class StreamingGuard:
     votes : how a committee weighs its members.
 
     Every round costs at most 2 c r w of the arm played, on the ball. NOT covered: see ``guard``.
+    And units that are known, from the archive or by W that were revealed: what was said of the
+    law's error was found on new ones. ``known`` counts decisions about them; from the first on the
+    ball is heuristic, because it learns from their rounds too, and no cost is told.
     """
 
     takes_errors = False
@@ -205,6 +216,7 @@ class StreamingGuard:
         count = len(self.rule.directions)
         self.sums = BallSums(np.zeros((1, count, 2)), np.zeros((1, count, dim, 0)))
         self.counts = np.zeros(3, np.int64)  # decisions advised, overruled, unusable
+        self.known, self._of_known = 0, False  # decisions about known units; whether this is one
         self.noise = stream(advisor.seed if isinstance(advisor, Radius) else 0, "thompson")
         self._drawn = NO_NOISE
         self._weights = np.full(1 + len(others), 1.0 / (1 + len(others)))
@@ -304,6 +316,8 @@ class StreamingGuard:
 
     def about(self, past: list[Follower], given: Float1 | None) -> RoundErrors:
         """Return the law's error now; nothing where it is learned."""
+        met = [acquaintance_of(follower) for follower in past]
+        self._of_known = any(one is not None and (one.member or one.revealed) for one in met)
         if self.source is None:
             return RoundErrors(np.zeros((self._unknown.shape[2], 0)), NO_PSI)
         return self.source.at(past)
@@ -330,9 +344,13 @@ class StreamingGuard:
         self._weights = out.weights[0, 0].copy()
         chosen = int(out.chosen[0, 0])
         self.counts[chosen] += 1
+        self.known += self._of_known
+        promised = self.ball is not None and not self.known
         if len(self._weights) > 1:
             self.history.note(int(self.counts.sum()), self._weights)
         by, why = WHO[chosen] if self.ball is not None else (self._by, UNFENCED)
+        if self._of_known and self.ball is not None:
+            why = f"{why}; heuristic: this unit is known, and {UNSPOKEN}"
         return CoreChoice(
             action=action,
             mean=mean[0],
@@ -341,7 +359,7 @@ class StreamingGuard:
             error=self._bound(about, action),
             by=by,
             why=why,
-            cost=float(out.cost[0, 0]) if self.ball is not None else math.nan,
+            cost=float(out.cost[0, 0]) if promised else math.nan,
             about=about.of(action),
         )
 
@@ -448,8 +466,14 @@ class StreamingGuard:
             f"decisions overruled, {unusable} proposals unusable"
         )
         rests = "; ".join(ball.rests_on)
-        if ball.heuristic:
-            fence = f"heuristic: {ball.heuristic}; it plays like its advisor and promises nothing"
+        doubts = [ball.heuristic] if ball.heuristic else []
+        if self.known:
+            doubts.append(
+                f"{self.known} of {total} decisions were about units of the archive or with W "
+                f"revealed, and {UNSPOKEN}"
+            )
+        if doubts:
+            fence = f"heuristic: {'; '.join(doubts)}; it plays like its advisor, promises nothing"
         else:
             also = " and the law's error at two arms" if len(ball.directions) else ""
             fence = (

@@ -1,5 +1,6 @@
 """Natural plates of units against the closed form of a Gaussian random intercept."""
 
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 
 from pulse_pyro import (
     Features,
@@ -26,7 +28,9 @@ from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.saved import load, save
 from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.unit_posterior import UnitPosterior, drawn_anew
 from pulse_pyro._pyro.unit_potential import UnitPotential
+from pulse_pyro._pyro.units import UnitKernel
 from pulse_pyro.data.summary import Identity
 from tests.helpers import z_bound
 
@@ -53,7 +57,7 @@ def people(units=12, time=6, prefix="u", seed=0):
     return History.from_arrays(s, w, units=names, s_names=("s",), w_names=("w",))
 
 
-def joint(history, more=()):
+def joint(history, more=(), sd=SD):
     """Posterior mean and covariance of (a, levels of the archive, level of a new unit).
 
     more : w - s of the new unit that were revealed.
@@ -64,10 +68,10 @@ def joint(history, more=()):
     design[:, 0] = 1.0
     owner = np.concatenate([history.unit_of, np.full(len(more), units)])
     design[np.arange(len(rest)), 1 + owner] = 1.0
-    precision = design.T @ design / SD**2
+    precision = design.T @ design / sd**2
     precision += np.diag([0.01, *np.full(units + 1, BETWEEN**-2)])
     cov = np.linalg.inv(precision)
-    return cov @ design.T @ rest / SD**2, cov
+    return cov @ design.T @ rest / sd**2, cov
 
 
 @cache
@@ -158,6 +162,99 @@ def test_w_that_are_revealed_narrow_a_new_unit_down(revealed):
     assert other.ess == follower.ess
 
 
+SHARP = 0.1
+
+
+def sharp(x, w=None, unit=None):
+    """The same with rows so exact that the population's draws are far apart."""
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + level[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(loc[..., None], SHARP).to_event(1), obs=w)
+
+
+@cache
+def sharply_fitted():
+    return Law(sharp, Identity()).fit(people(), Laplace(draws=800), seed=0)
+
+
+@pytest.mark.parametrize("level", [0.5, 2.5, 4.0])
+def test_a_unit_unlike_the_others_is_known_as_well(level):
+    fit = sharply_fitted()
+    rng = np.random.default_rng(2)
+    s = rng.standard_normal((60, 1))
+    w = 0.4 + level + s + SHARP * rng.standard_normal(s.shape)
+    follower = fit.follow("somebody")
+    for k in range(60):
+        follower.push(s[k], w[k])
+        if k + 1 not in (1, 5, 60):
+            continue
+        mean, cov = joint(people(), (w - s)[: k + 1, 0], SHARP)
+        centre, var = mean[0] + mean[-1], cov[0, 0] + cov[-1, -1] + 2 * cov[0, -1]
+        assert follower.ess > 100
+        effective = min(follower.ess, 800)
+        drawn = follower.conditional.mean_draws(800, rng=rng)[:, 0, 0] - s[k, 0]
+        assert abs(drawn.mean() - centre) < z_bound(9) * np.sqrt(var / effective)
+        assert abs(drawn.var() / var - 1) < z_bound(9) * np.sqrt(2 / effective)
+    again = fit.follow("somebody")
+    again.restore(follower.state())
+    assert_array_equal(again.conditional.mean(), follower.conditional.mean())
+
+
+def scales(x, w=None, unit=None):
+    """A level and a spread of one's own, and a kind: what is drawn anew has bounds and cells."""
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        kind = pyro.sample("kind", dist.Bernoulli(torch.tensor(0.02)))
+        spread = pyro.sample("spread", dist.LogNormal(-2.0, 0.5))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + 3 * kind[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(loc[..., None], spread[..., unit, None]).to_event(1), obs=w)
+
+
+def test_bounded_and_discrete_latents_are_drawn_anew_as_well():
+    fit = Law(scales, Identity()).fit(people(4, 3), Laplace(draws=200), seed=0)
+    kernel = fit.kernel
+    x, w = np.zeros((6, 1)), 0.4 + 3.0 + np.array([0.9, -0.8, 1.0, -1.1, 0.7, -0.9])[:, None]
+    start = UnitPosterior.of(kernel, kernel.units)
+    known = drawn_anew(replace(start, x=x, w=w))
+    # by a sum over the two kinds and a fine grid of log spreads, for every draw
+    grid = np.linspace(-4.0, 3.0, 1401)
+    away = w[:, 0] - fit.draws["a"][:, None, None, None] - 3.0 * np.arange(2)[:, None, None]
+    log = norm.logpdf(away, 0.0, np.exp(grid)[:, None]).sum(-1) + norm.logpdf(grid, -2.0, 0.5)
+    mass = np.exp(log + np.log([0.98, 0.02])[:, None] - log.max())
+    mass /= mass.sum()
+    kind, spread = known.values["kind"].numpy(), known.values["spread"].numpy()
+    assert known.ess > 1000 / fit.kernel.count * 10
+    for of, expected in (
+        (kind, mass.sum((0, 2))[1]),
+        (np.log(spread), (mass.sum((0, 1)) * grid).sum()),
+        (np.log(spread) ** 2, (mass.sum((0, 1)) * grid**2).sum()),
+    ):
+        found = (known.weight * of).sum()
+        error = np.sqrt((known.weight**2 * (of - found) ** 2).sum())  # of weighted particles
+        assert abs(found - expected) <= z_bound(3) * error + 1e-9
+
+
+def test_what_rests_on_few_draws_says_so():
+    fit = Law(sharp, Identity()).fit(people(), Laplace(draws=120), seed=0)
+    known, new = fit.follow("u3"), fit.follow("somebody")
+    far = np.array([float(fit.draws["a"].mean() + fit.draws["level"][:, 3].mean()) + 0.5])
+    with pytest.warns(UserWarning, match=r"unit 'u3'.*more draws"):
+        known.push(np.zeros(1), far)
+    assert known.ess < 100
+    known.push(np.zeros(1), far)  # said once
+    new.push(np.zeros(1), far)
+    assert new.ess > 100
+
+
+def test_the_printout_is_short():
+    assert len(repr(fitted())) < 800
+    assert "level[12]" in repr(fitted())
+
+
 def test_w_that_no_particle_can_have_are_refused():
     follower = fitted().follow("somebody")
     with pytest.raises(DataError, match="every particle"):
@@ -203,6 +300,40 @@ def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
         assert one.action == two.action
 
 
+def test_a_guard_promises_nothing_once_it_decides_about_known_units(tmp_path):
+    fit = fitted(200)
+    phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
+    band = calibrate(fit, people(40, 6, "v", seed=5), phi, seed=0)
+
+    def play(*units, revealed=False):
+        policy = PulseUCB(fit, phi, calibration=band, reward_sd=0.1, theta_bound=2.0)
+        for unit in units:
+            if revealed:
+                policy.observe([0.0], w=[0.4], unit=unit)
+            choice = policy.act([0.0], unit=unit)
+            policy.learn(choice, 0.3)
+        return policy, choice
+
+    policy, choice = play("Ann", "Bob", "")
+    assert "guarantee" in repr(policy)
+    assert "heuristic" not in repr(policy) + choice.why
+    assert np.isfinite(choice.cost)
+    for units, revealed in ((["u3"], False), (["Ann"], True)):
+        policy, choice = play(*units, revealed=revealed)
+        assert "guarantee" not in repr(policy)
+        assert "heuristic: 1 of 1 decisions" in repr(policy)
+        assert "heuristic" in choice.why
+        assert np.isnan(choice.cost)
+        later = policy.act([0.0], unit="Bob")  # the ball has learned from the round before
+        assert np.isnan(later.cost)
+        assert policy.ess == ({} if not revealed else {"Ann": pytest.approx(policy.ess["Ann"])})
+        assert ("effective draws" in repr(policy)) == revealed
+        save(policy, tmp_path / f"policy {revealed}")
+        back = load(tmp_path / f"policy {revealed}", law=fit, features=phi)
+        assert "guarantee" not in repr(back)
+        assert back.ess == policy.ess
+
+
 def test_all_draws_are_predicted_in_one_run_of_the_model():
     runs = []
 
@@ -220,9 +351,41 @@ def test_all_draws_are_predicted_in_one_run_of_the_model():
     }
     follower.push(np.zeros(1), np.ones(1))  # its particles are drawn once
     for name, ask in asked.items():
+        ask()  # is written down the first time
         runs.clear()
         ask()
-        assert len(runs) <= 2, name  # the mean, and the density of what is revealed
+        assert not runs, name
+    fit(people()).mean()
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("name", ["person_levels", "clicks_by_ad"])
+def test_one_row_online_is_that_row_of_the_pyro_program(name, monkeypatch):
+    law = law_from_file(FOLDER / f"{name}.py")
+    history = people()
+    w = history.w if name == "person_levels" else (history.w > 0.4) * 1.0
+    archive = History.from_arrays(
+        history.s.reshape(12, 6, 1), w.reshape(12, 6, 1), units=history.units
+    )
+    fit = Law(law.model, Identity()).fit(archive, Laplace(draws=150), seed=0)
+    kernel, every = fit.kernel, np.arange(150)
+
+    def asked():
+        rows = [np.array([[s, number]]) for s in (-0.7, 0.4) for number in (0.0, 5.0, 12.0)]
+        means = [kernel.mean_draws(row, every) for row in rows]
+        known = UnitPosterior.of(kernel, 12)
+        for one in w[:3]:
+            known = known.told(np.array([0.2]), one)
+        told = fit.told(known).kernel
+        means += [told.mean_draws(np.array([[s, 0.0]]), every) for s in (-0.7, 0.4)]
+        return [*means, known.log_weight]
+
+    quick = asked()
+    assert all(kernel._written.values())  # everything could be written down
+    monkeypatch.setattr(UnitKernel, "_flat", lambda *args: None)
+    monkeypatch.setattr(UnitKernel, "_weighed", lambda *args: None)
+    for one, two in zip(quick, asked(), strict=True):
+        assert_allclose(one, two, rtol=1e-10, atol=1e-10)
 
 
 def test_a_saved_law_knows_its_units(tmp_path):
