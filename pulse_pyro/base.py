@@ -698,6 +698,8 @@ class ModelCard:
     columns : the W columns, where each has a site of its own; none where "w" is one site.
     levels : for each of these the numbers its codes 0, 1, ... stand for, () where it has none: the
         model sees codes of an ordinal column, whoever asks sees the declared numbers.
+    widths : numeric columns of w that each of these takes, if not one: a categorical of k levels is
+        k - 1 columns of 0 and 1, and one of codes to the model.
     slow : what to write so that all draws can run at once, where it is known.
     by_unit : the model has sites of plate "units" and is given ``unit`` at prediction too.
     """
@@ -711,6 +713,7 @@ class ModelCard:
     unseen: str = "refused"
     columns: tuple[str, ...] = ()
     levels: tuple[tuple[float, ...], ...] = ()
+    widths: tuple[int, ...] = ()
     slow: str = ""
     by_unit: bool = False
 

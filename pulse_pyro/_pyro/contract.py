@@ -27,8 +27,8 @@ from pulse_pyro._pyro.sites import (
     MOST_CELLS,
     NODES,
     NODES_OF_TWO,
+    has_known_mean,
     is_normal,
-    mean_of,
     runs_at,
     support_of,
 )
@@ -40,11 +40,17 @@ RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows
 
 
 def check_model(
-    model: Model, x: Float2, w: Float2, name: str = "", columns: tuple[str, ...] = ()
+    model: Model,
+    x: Float2,
+    w: Float2,
+    name: str = "",
+    columns: tuple[str, ...] = (),
+    codes: Float2 | None = None,
 ) -> ModelCard:
     """Run the model on a few rows of x (n, p), w (n, w_dim) and describe it, or say what is wrong.
 
     columns : names of the W columns; a model may have a site for each of them instead of "w".
+    codes : (n, columns), w as such a site sees it; the first columns of w, if they are not given.
 
     Checked: site "w" exists, is observed when w is given and sampled when it is not, has batch
     shape (rows,) and event shape (w_dim,), or the site of every W column batch shape (rows,) and
@@ -55,7 +61,8 @@ def check_model(
     label = name or getattr(model, "__name__", "model")
     many = max(min(len(x), 8), 2)
     rows = np.arange(many) % len(x)
-    x, first, w = np.nan_to_num(x[rows]), w, w[rows]
+    codes = w[:, : len(columns)] if codes is None else codes
+    x, first, w = np.nan_to_num(x[rows]), codes, w[rows]
     with sandbox(0, "contract"):
         tx = torch.as_tensor(x)
         by_unit = asks_for_units(model, tx)
@@ -67,7 +74,7 @@ def check_model(
         _check_names(label, free, by_column, columns)
         outcomes = columns if by_column else ("w",)
         tw = _given(free, first, rows, columns) if by_column else torch.as_tensor(np.nan_to_num(w))
-        extras = _extras(model, w, outcomes if by_column else ())
+        extras = _extras(model, first[rows] if by_column else w, outcomes if by_column else ())
         check_precision(label, lambda: _trace(model, label, tx, tw, extras))
         given = _trace(model, label, tx, tw, extras)
         other = _one_unit(asked) if by_unit else model
@@ -142,7 +149,7 @@ def check_model(
                 f"{label}: sites {', '.join(slow.summed)} are summed over together, which makes "
                 f"{slow.cells} terms a row (limit {MOST_CELLS}); use fewer of them or fewer values."
             )
-        known = all(mean_of(free.nodes[n]["fn"]) is not None for n in outcomes)
+        known = all(has_known_mean(free.nodes[n]["fn"]) for n in outcomes)
         drawn = slow.draws_for_means if slow.by_site else bool(slow.locals)
         drawn |= slow.by_unit and not slow.unit_cells
         slow = replace(slow, closed_mean=known and not drawn)
@@ -572,7 +579,7 @@ def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
             asked = "the density of a draw"
             log = fn.log_prob(value)
             asked = "a mean"
-            mean_of(fn)
+            has_known_mean(fn)
         except Exception as cause:
             raise ModelError(
                 f"{label}: site {name!r}, {kind}, was asked for {asked} and failed: "

@@ -22,6 +22,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 
 from pulse_pyro._core.arrays import Float, Float2, Float3
+from pulse_pyro._pyro.codes import Coding, codings_of
 from pulse_pyro._pyro.predict import (
     CHUNK,
     LOCAL_REPEATS,
@@ -52,25 +53,6 @@ def support_of(fn: Any) -> torch.Tensor | None:
 def is_normal(fn: Any) -> bool:
     """Tell whether quadrature is made for this latent."""
     return isinstance(fn, dist.Normal) and not fn.event_shape
-
-
-def codes_of(w: Float2, levels: tuple[tuple[float, ...], ...]) -> Float2:
-    """Return w (n, w_dim) as a model sees it: codes 0, 1, ... for numbers of declared levels.
-
-    -1, which no site can have, for a number that is none of them; NaN stays.
-    """
-    out = np.array(w, np.float64)
-    for j, numbers in enumerate(levels):
-        if numbers:
-            same = out[:, j, None] == np.array(numbers)
-            code = np.where(same.any(-1), same.argmax(-1), -1.0)
-            out[:, j] = np.where(np.isnan(out[:, j]), np.nan, code)
-    return out
-
-
-def numbers_of(codes: torch.Tensor, numbers: tuple[float, ...]) -> torch.Tensor:
-    """Return what the codes 0, 1, ... of one column stand for."""
-    return torch.tensor(numbers)[codes.long()] if numbers else codes.to(torch.float64)
 
 
 class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
@@ -228,33 +210,41 @@ class SiteRun:
         return self.flat(total.sum(dim=tuple(range(extra))) if extra > 0 else total)
 
 
-def mean_of(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
-    """Return the mean of a distribution, over its support if need be; None if it is not known.
+def has_known_mean(fn: Any) -> bool:
+    """Tell whether a distribution has a mean, or a support to take one over."""
+    return support_of(fn) is not None or has_mean(fn)
 
-    numbers : what the codes 0, 1, ... stand for, if they do.
+
+def known_mean(fn: Any, coded: Coding | None) -> torch.Tensor:
+    """Return the mean of a distribution that has one, (..., width); no value decides what is done.
+
+    coded : the column it is of; None of a site of vectors.
     """
-    return known_mean(fn, numbers) if support_of(fn) is not None or has_mean(fn) else None
-
-
-def known_mean(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor:
-    """Return the mean of a distribution that has one; no value decides what is done."""
-    values = support_of(fn)
-    if values is None:
+    if coded is None:
         return torch.as_tensor(fn.mean)
-    each = values.reshape(-1, *(1,) * len(fn.batch_shape))
-    return (numbers_of(each, numbers) * fn.log_prob(each).exp()).sum(0)
+    if support_of(fn) is None:
+        return torch.as_tensor(fn.mean)[..., None]
+    numbers, chance = _table(fn, coded)
+    return (numbers * chance).sum(0)
 
 
-def site_cdf(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
-    """Return P(W <= w) of a distribution, over its support if need be; None if it is not known."""
-    values = support_of(fn)
-    if values is None:
+def site_cdf(fn: Any, w: torch.Tensor, coded: Coding) -> torch.Tensor | None:
+    """Return P(W_j <= w_j) of a column, (..., width), w (n, width); None if it is not known."""
+    if support_of(fn) is None:
         try:
-            return torch.as_tensor(fn.cdf(w))
+            return torch.as_tensor(fn.cdf(w[..., 0]))[..., None]
         except (NotImplementedError, AttributeError):
             return None
+    numbers, chance = _table(fn, coded)
+    return torch.where(numbers <= w, chance, 0.0).sum(0)
+
+
+def _table(fn: Any, coded: Coding) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the numbers of all values of a column, and their chances, along the first axis."""
+    values = support_of(fn)
+    assert values is not None
     each = values.reshape(-1, *(1,) * len(fn.batch_shape))
-    return torch.where(numbers_of(each, numbers) <= w, fn.log_prob(each).exp(), 0.0).sum(0)
+    return coded.of(each), fn.log_prob(each).exp()[..., None]
 
 
 def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
@@ -272,6 +262,20 @@ def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
     return torch.where(lost, torch.nan, out)
 
 
+def _column_terms(run: SiteRun, coded: Coding, w: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield log p(w_j), (draws, rows), of the numeric columns of one W column; w (rows, w_dim)."""
+    fn = run.nodes[coded.name]["fn"]
+    if coded.width == 1:
+        code = torch.as_tensor(coded.codes(w.numpy()))
+        yield run.log_total(log_prob_of(fn, code))
+        return
+    for level, value in enumerate(w[:, coded.at].unbind(-1), start=1):  # the first level is all 0
+        there = run.log_total(fn.log_prob(torch.tensor(float(level))))
+        other = torch.log(-torch.expm1(there.clamp(max=0.0)))
+        found = torch.where(value == 1.0, there, torch.where(value == 0.0, other, -torch.inf))
+        yield torch.where(torch.isnan(value), torch.nan, found)
+
+
 class SitesKernel:
     """Prediction for models with a site per W column, or with discrete latents of rows.
 
@@ -285,7 +289,7 @@ class SitesKernel:
         self.draws = {name: torch.tensor(value) for name, value in draws.items()}
         self.count = len(next(iter(draws.values()))) if draws else 1
         self.columns = self.count * card.w_dim * card.cells
-        self.levels = card.levels or ((),) * len(card.columns)
+        self.coded = codings_of(card)
 
     @property
     def exact_mean(self) -> bool:
@@ -320,7 +324,9 @@ class SitesKernel:
 
         def means(x: torch.Tensor) -> torch.Tensor:
             (run,) = runs_at(self.model, x, self.draws, self.card, self.card.summed)
-            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+            # all means are known here, and asking would look at values
+            each = [run.average(mean) for mean in self._means(run, lambda fn: True)]
+            return torch.stack(each, -1)
 
         return written_down(means, self.card)
 
@@ -338,15 +344,17 @@ class SitesKernel:
             value = run.nodes["w"]["value"]
             return value.reshape(-1, *value.shape[-2:])
         values = [
-            numbers_of(run.nodes[name]["value"], numbers)
-            for name, numbers in zip(self.card.columns, self.levels, strict=True)
+            value
+            for coded in self.coded
+            for value in coded.of(run.nodes[coded.name]["value"]).unbind(-1)
         ]
         return torch.stack([run.flat(value) for value in values], -1)
 
     def log_density(self, x: Float2, w: Float2, index: Any) -> Float2:
         """Return log p(w | x, draw), (len(index), n), of all columns together; NaN where w is."""
-        names, known = self.card.columns, torch.as_tensor(codes_of(w, self.levels))
-        each = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
+        each = {"w": torch.as_tensor(w)}
+        if self.coded:
+            each = {coded.name: torch.as_tensor(coded.codes(w)) for coded in self.coded}
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
             return run.log_total(
@@ -363,13 +371,10 @@ class SitesKernel:
         """
         if not self.card.columns:
             return self.log_density(x, w, index)[..., None] if self.card.w_dim == 1 else None
-        known = torch.as_tensor(codes_of(w, self.levels))
+        known = torch.tensor(np.asarray(w, np.float64))
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
-            terms = [
-                run.log_total(log_prob_of(run.nodes[name]["fn"], known[at, j]))
-                for j, name in enumerate(self.card.columns)
-            ]
+            terms = [term for coded in self.coded for term in _column_terms(run, coded, known[at])]
             return torch.stack(terms, -1)
 
         return self._log_average(x, index, of, None)
@@ -384,13 +389,14 @@ class SitesKernel:
             return None
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
-            each = [
-                site_cdf(run.nodes[name]["fn"], torch.nan_to_num(known[at, j]), self.levels[j])
-                for j, name in enumerate(self.card.columns)
-            ]
-            if any(one is None for one in each):
-                raise _NoDistributionFunctionError
-            return torch.stack([run.average(one) for one in each if one is not None], -1)
+            each = []
+            for coded in self.coded:
+                own = torch.nan_to_num(known[at, coded.at])
+                found = site_cdf(run.nodes[coded.name]["fn"], own, coded)
+                if found is None:
+                    raise _NoDistributionFunctionError
+                each += [run.average(one) for one in found.unbind(-1)]
+            return torch.stack(each, -1)
 
         try:
             found = self._averaged(x, index, of)
@@ -400,15 +406,16 @@ class SitesKernel:
         return found
 
     def _means(
-        self, run: SiteRun, ask: Callable[..., torch.Tensor | None] = mean_of
+        self, run: SiteRun, known: Callable[[Any], bool] = has_known_mean
     ) -> Iterator[torch.Tensor]:
-        sites = zip(self.card.columns or ("w",), self.levels or ((),), strict=True)
-        for name, numbers in sites:
-            fn = run.nodes[name]["fn"]
-            mean = ask(fn, numbers)
-            if mean is None:
+        for coded in self.coded or (None,):
+            fn = run.nodes["w" if coded is None else coded.name]["fn"]
+            if known(fn):
+                mean = known_mean(fn, coded)
+            else:
                 mean = torch.stack([fn.sample() for _ in range(64)]).mean(0)
-            yield from (mean,) if self.card.columns else mean.unbind(-1)
+                mean = mean if coded is None else mean[..., None]
+            yield from mean.unbind(-1)
 
     def _averaged(
         self, x: Float2, index: Any, of: Callable[[SiteRun, slice], torch.Tensor]

@@ -23,7 +23,7 @@ import torch
 from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
 from pulse_pyro._pyro.predict import CHUNK, padded
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, log_prob_of, runs_at
+from pulse_pyro._pyro.sites import SiteRun, SitesKernel, log_prob_of, runs_at
 from pulse_pyro.base import ModelCard
 
 POINTS = 32  # stored draws of a new unit's latents, for every posterior draw
@@ -198,12 +198,9 @@ class UnitKernel(SitesKernel):
         values : z of k units, (m, k, ...) each.
         """
         size = next(iter(values.values())).shape[1]
-        code = torch.as_tensor(codes_of(w[None], self.levels))
         names = self.card.columns
-        if names:
-            seen = {n: code[:, j] for j, n in enumerate(names) if not np.isnan(w[j])}
-        else:
-            seen = {} if np.isnan(w).any() else {"w": code}
+        each = {coded.name: coded.codes(w[None]) for coded in self.coded} or {"w": w[None]}
+        seen = {n: torch.as_tensor(code) for n, code in each.items() if not np.isnan(code).any()}
         if not seen:
             return np.zeros((self.count, size))
 

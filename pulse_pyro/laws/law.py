@@ -130,9 +130,7 @@ def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
 
 def level_numbers(column: Column) -> tuple[float, ...]:
     """Return the numbers that the codes 0, 1, ... of an ordinal W column stand for."""
-    if column.kind != "ordinal":
-        return ()
-    return tuple(getattr(column, "numbers", map(float, range(len(column.levels)))))
+    return column.numbers if column.kind == "ordinal" else ()
 
 
 def wants(model: Callable[..., Any] | None, name: str) -> bool:
@@ -206,19 +204,44 @@ def _place(data: FitData, row: int) -> str:
 
 def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     """Check a model on the rows, and note what the codes of its W columns stand for."""
+    from pulse_pyro._pyro.codes import codes_of, codings
     from pulse_pyro._pyro.contract import check_model
 
-    card = check_model(model, data.x, data.w, label, tuple(c.name for c in data.columns))
+    names = tuple(column.name for column in data.columns)
+    levels = tuple(level_numbers(column) for column in data.columns)
+    widths = tuple(len(column.names) for column in data.columns)
+    codes = codes_of(data.w, codings(names, levels, widths)) if names else None
+    card = check_model(model, data.x, data.w, label, names, codes)
     if card.by_unit and len(np.unique(data.rows.unit)) < 2:
-        names = ", ".join(repr(site.name) for site in card.unit_sites)
+        own = ", ".join(repr(site.name) for site in card.unit_sites)
         raise DataError(
-            f"{label}: {names} is drawn for every unit, but the archive holds one unit with "
+            f"{label}: {own} is drawn for every unit, but the archive holds one unit with "
             "complete rows, which cannot tell how units differ; add units, or leave plate 'units' "
             "out of the model."
         )
     if not card.columns:
         return card
-    return replace(card, levels=tuple(level_numbers(column) for column in data.columns))
+    for column in data.columns:
+        _check_levels(card, column, label)
+    return replace(card, levels=levels, widths=widths)
+
+
+def _check_levels(card: ModelCard, column: Column, label: str) -> None:
+    """Refuse a site whose values are no codes of the levels that its column is declared with."""
+    if column.kind not in ("ordinal", "categorical"):
+        return
+    site = next(site for site in card.sites if site.name == column.name)
+    count, kind = len(column.levels), site.distribution
+    if 0 < site.support <= count:
+        return
+    found = f"{site.support} values" if site.support else "no few values"
+    better = {"ordinal": "OrderedLogistic(line, cuts)", "categorical": "Categorical(logits=...)"}
+    raise ModelError(
+        f"{label}: column {column.name!r} is declared {column.kind} with {count} levels, "
+        f"{', '.join(column.levels)}, but its site, {kind}, takes {found}; write pyro.sample("
+        f'"{column.name}", dist.{better[column.kind]}, ...) over {count} codes, or declare the '
+        "column as it is."
+    )
 
 
 def _by_column(
@@ -230,10 +253,10 @@ def _by_column(
     """
     import torch
 
-    from pulse_pyro._pyro.sites import codes_of
+    from pulse_pyro._pyro.codes import codes_of, codings_of
 
-    codes = codes_of(data.w, card.levels)
-    there = ~np.isnan(data.w)
+    codes = codes_of(data.w, codings_of(card))
+    there = ~np.isnan(codes)
     sites = {site.name: site for site in card.sites}
     at = {name: j for j, name in enumerate(card.columns)}
     w, counts = {}, {}
@@ -543,7 +566,7 @@ class Law:
         from pulse_pyro._pyro.contract import samples_columns
 
         rows = history.rows(self.summary, holes="w")
-        names = history.schema.w_names
+        names = tuple(column.name for column in history.schema.w_columns)
         if not samples_columns(self.model, rows.x[:2], self.label, names):
             return history.rows(self.summary)
         keep = ~np.isnan(rows.w).all(-1)
