@@ -92,6 +92,7 @@ def check_model(
                 _check_column(label, column, given, free, many)
         else:
             _check_w(label, given, free, many, w.shape[-1])
+        _check_once(model, label, tx, tw, extras, free)
         # a unit's own latent that is drawn at prediction too is a row's latent there
         sites = tuple(
             replace(site, kind="local")
@@ -493,6 +494,44 @@ def _check_column(label: str, name: str, given: Any, free: Any, many: int) -> No
             f"rows; they must be ({many},) and (): one number a row, so no [..., None] and no "
             ".to_event(1) for the site of a column."
         )
+
+
+def _check_once(
+    model: Model, label: str, x: torch.Tensor, w: Any, extras: dict[str, Any], free: Any
+) -> None:
+    """Refuse a second site that observes W: it is handed the column, or follows it to other values.
+
+    NOT noticed: one that observes what was worked out from a column, such as its logarithm.
+    """
+    by_column = isinstance(w, dict)
+    names = tuple(w) if by_column else ("w",)
+    drawn = {name: free.nodes[name]["value"].to(torch.float64) for name in names}
+    runs: list[tuple[Mapping[str, Any], dict[str, torch.Tensor]]] = []
+    for given in (w, drawn if by_column else drawn["w"]):
+        nodes = _trace(model, label, x, given, extras).nodes
+        parts = dict(given) if isinstance(given, dict) else {"w": given}
+        if isinstance(given, torch.Tensor):
+            parts |= {f"w[..., {j}]": value for j, value in enumerate(given.unbind(-1))}
+        runs.append((nodes, parts))
+    (nodes, parts), (others, moved) = runs
+    for name, node in nodes.items():
+        if not _is_sample(node) or not node["is_observed"] or name in names:
+            continue
+        for part, value in parts.items():
+            follows = name in others and not _equal(value, moved[part])
+            follows &= _equal(node["value"], value)
+            if node["value"] is value or (follows and _equal(others[name]["value"], moved[part])):
+                column = part if by_column else "w"
+                obs = f'w.get("{column}")' if by_column else "w"
+                raise ModelError(
+                    f"{label}: two sites observe {f'W column {part!r}' if by_column else part}, "
+                    f"{column!r} and {name!r}, so that each of its rows would count twice; keep "
+                    f'pyro.sample("{column}", ..., obs={obs}) alone, and delete {name!r}.'
+                )
+
+
+def _equal(one: Any, two: torch.Tensor) -> bool:
+    return isinstance(one, torch.Tensor) and one.shape == two.shape and bool((one == two).all())
 
 
 def _check_names(label: str, free: Any, by_column: bool, columns: tuple[str, ...]) -> None:
