@@ -347,7 +347,10 @@ def _with_supports(
             return 0
         values = support_of(fn)
         if values is not None:
-            return len(values)
+            codes = site.kind != "observed" or torch.equal(
+                values, torch.arange(len(values)).to(values)
+            )
+            return len(values) if codes else 0
         if site.kind == "unit":
             return nodes if is_normal(fn) else 0
         return NODES if site.kind == "local" and sums and is_normal(fn) else 0

@@ -8,6 +8,7 @@ Discrete sites are summed over their support, normal latents by Gauss-Hermite qu
 one has an axis of its own to the left of the draws, so that one run of the model gives all terms.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ import pyro.poutine as poutine
 import torch
 from pyro.poutine.messenger import Messenger
 
-from pulse_pyro._core.arrays import Float, Float2, Float3
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3
 from pulse_pyro._pyro.codes import Coding, codings_of
 from pulse_pyro._pyro.predict import (
     CHUNK,
@@ -37,6 +38,7 @@ from pulse_pyro.base import ModelCard
 NODES = 32  # of the quadrature over a normal latent
 NODES_OF_TWO = 16  # over each of two of a unit
 MOST_CELLS = 4096  # values of all sites that are summed over together
+MOST_TERMS = 2**16  # of these and the cells of W, for the chances of cells
 DENSITY_REPEATS = 256  # redraws of what cannot be summed over, for a density
 
 
@@ -177,8 +179,8 @@ class SiteRun:
             self._weights[name] = node["fn"].log_prob(node["value"]) if known is None else known
         return self._weights[name]
 
-    def _above(self, *terms: torch.Tensor) -> list[torch.Tensor]:
-        """Weights of the summed sites that some terms vary with, and of those above them."""
+    def _above(self, *terms: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Log weights of the summed sites that some terms vary with, and of those above them."""
         found: dict[str, torch.Tensor] = {}
         waiting = list(terms)
         while waiting:
@@ -187,7 +189,7 @@ class SiteRun:
                 if name not in found and term.ndim >= -axis and term.shape[axis] > 1:
                     found[name] = self.log_prob_of(name)
                     waiting.append(found[name])
-        return list(found.values())
+        return found
 
     def flat(self, value: torch.Tensor) -> torch.Tensor:
         """Return (draws, rows)."""
@@ -196,18 +198,37 @@ class SiteRun:
     def log_total(self, *terms: torch.Tensor) -> torch.Tensor:
         """Log of the sum over z of p(z) exp(terms), (draws, rows)."""
         every = torch.zeros(())
-        for term in (*terms, *self._above(*terms)):
+        for term in (*terms, *self._above(*terms).values()):
             every = every + term
         return self.flat(_log_sum(every, len(self.shape)))
 
     def average(self, term: torch.Tensor) -> torch.Tensor:
         """Sum over z of p(z) term, (draws, rows)."""
         weight = torch.zeros(())
-        for each in self._above(term):
+        for each in self._above(term).values():
             weight = weight + each
         total = weight.exp() * term
         extra = total.ndim - len(self.shape)
         return self.flat(total.sum(dim=tuple(range(extra))) if extra > 0 else total)
+
+    def by_cell(self, names: tuple[str, ...], term: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum over z of p(z, cell) term, (draws, rows, cells), where ``names`` have each value.
+
+        Cells are the values these sites take together, the first moving slowest. term : 1, if none.
+        """
+        own = {name: self.log_prob_of(name) for name in names}
+        terms = (*own.values(), *(() if term is None else (term,)))
+        weight = torch.zeros(())
+        for each in (self._above(*terms) | own).values():
+            weight = weight + each
+        total = weight.exp() if term is None else weight.exp() * term
+        width, axes = len(self.shape), [total.ndim + self.axes[name] for name in names]
+        others = tuple(i for i in range(total.ndim - width) if i not in axes)
+        total = total.sum(dim=others, keepdim=True) if others else total
+        total = total.movedim(axes, list(range(-len(axes), 0)))
+        sizes = total.shape[total.ndim - len(axes) :]
+        total = total.reshape(total.shape[len(others) :]).broadcast_to((*self.shape, *sizes))
+        return total.reshape(math.prod(self.shape[:-1]), self.shape[-1], -1)
 
 
 def has_known_mean(fn: Any) -> bool:
@@ -228,13 +249,10 @@ def known_mean(fn: Any, coded: Coding | None) -> torch.Tensor:
     return (numbers * chance).sum(0)
 
 
-def site_cdf(fn: Any, w: torch.Tensor, coded: Coding) -> torch.Tensor | None:
-    """Return P(W_j <= w_j) of a column, (..., width), w (n, width); None if it is not known."""
+def site_cdf(fn: Any, w: torch.Tensor, coded: Coding) -> torch.Tensor:
+    """Return P(W_j <= w_j) of a column that says it, (..., width), for w (n, width)."""
     if support_of(fn) is None:
-        try:
-            return torch.as_tensor(fn.cdf(w[..., 0]))[..., None]
-        except (NotImplementedError, AttributeError):
-            return None
+        return torch.as_tensor(fn.cdf(w[..., 0]))[..., None]
     numbers, chance = _table(fn, coded)
     return torch.where(numbers <= w, chance, 0.0).sum(0)
 
@@ -288,8 +306,17 @@ class SitesKernel:
         self.model, self.card = model, card
         self.draws = {name: torch.tensor(value) for name, value in draws.items()}
         self.count = len(next(iter(draws.values()))) if draws else 1
-        self.columns = self.count * card.w_dim * card.cells
         self.coded = codings_of(card)
+        sizes = card.supports
+        few = tuple(coded for coded in self.coded if coded.name in sizes)
+        over = dict.fromkeys((*card.summed, *(coded.name for coded in few)))
+        terms = math.prod(sizes[name] for name in over)
+        cells = math.prod(sizes[coded.name] for coded in few)
+        exact = card.closed_mean and cells <= MOST_CELLS
+        exact &= terms * max(card.unit_cells, 1) <= MOST_TERMS
+        self._few, self._over = few if exact else (), tuple(over)
+        self._terms = terms if self._few else card.cells
+        self.columns = self.count * max(card.w_dim * card.cells, self._terms)
 
     @property
     def exact_mean(self) -> bool:
@@ -329,6 +356,71 @@ class SitesKernel:
             return torch.stack(each, -1)
 
         return written_down(means, self.card)
+
+    @cached_property
+    def fixed(self) -> Bool:
+        """(w_dim,) columns of finitely many values, where their chances are sums without draws."""
+        out = np.zeros(self.card.w_dim, np.bool_)
+        for coded in self._few:
+            out[coded.at] = True
+        return out
+
+    @cached_property
+    def values(self) -> Float2:
+        """(cells, fixed columns), what these take together, the first column moving slowest."""
+        sizes = self.card.supports
+        each = [coded.of(torch.arange(sizes[coded.name])).numpy() for coded in self._few]
+        together = [np.concatenate([np.empty(0), *rows]) for rows in itertools.product(*each)]
+        return np.array(together).reshape(len(together), -1)
+
+    @property
+    def support(self) -> Float2 | None:
+        """The values w can take, (cells, w_dim), where they are finitely many; else None."""
+        return self.values if self.fixed.all() else None
+
+    def probabilities(self, x: Float2) -> Float2:
+        """Return P(w = cell | x), (n, cells), the average over all draws."""
+        out: Float2 = self.cells(x)[..., 0]
+        return out
+
+    def cells(self, x: Float2) -> Float3:
+        """Return P(cell | x), then P(cell | x) E[w | cell, x] of the others, (n, cells, 1 + ..)."""
+        if len(x) == 1 and (known := flat_means(self._flat_cells, x)) is not None:
+            return known.mean(0)
+        terms = self._terms * max(self.card.unit_cells, 1)
+        rows, some = (max(CHUNK // size, 1) for size in (self.columns, terms))
+        out = []
+        for start in range(0, max(len(x), 1), rows):
+            total: Any = 0.0
+            for first in range(0, self.count, some):
+                index = np.arange(first, min(first + some, self.count))
+                block = x[start : start + rows]
+                total = total + self._by_rows(block, index, self._by_cell, self._over, 0).sum(0)
+            out.append(total / self.count)
+        return np.concatenate(out)
+
+    def _by_cell(self, run: SiteRun, at: Any) -> torch.Tensor:
+        """Return what :meth:`cells` averages, (draws, rows, cells, 1 + ..)."""
+        names = tuple(coded.name for coded in self._few)
+        means = [
+            mean
+            for coded in self.coded
+            if coded not in self._few
+            for mean in known_mean(run.nodes[coded.name]["fn"], coded).unbind(-1)
+        ]
+        return torch.stack([run.by_cell(names, term) for term in (None, *means)], -1)
+
+    @cached_property
+    def _flat_cells(self) -> Callable[..., torch.Tensor] | None:
+        """The same at one row for all draws, without Pyro: as asked for online."""
+        if self.columns > CHUNK or self.card.by_unit:
+            return None
+
+        def found(x: torch.Tensor) -> torch.Tensor:
+            (run,) = runs_at(self.model, x, self.draws, self.card, self._over)
+            return self._by_cell(run, None)
+
+        return written_down(found, self.card)
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
@@ -379,29 +471,36 @@ class SitesKernel:
 
         return self._log_average(x, index, of, None)
 
-    def cdf(self, x: Float2, w: Float2, index: Any) -> Float3 | None:
+    @cached_property
+    def closed_cdf(self) -> bool:
+        """Whether every column has a distribution function, or few values, and none is drawn."""
+        if not self.coded or self.card.draws_for_means:
+            return False
+        if self.card.by_unit and not self.card.unit_cells:
+            return False
+        x = np.zeros((1, self.card.x_dim + self.card.by_unit))
+        try:
+            self.cdf_draws(x, np.zeros((1, self.card.w_dim)), np.arange(1))
+        except (NotImplementedError, AttributeError):
+            return False
+        return True
+
+    def cdf_draws(self, x: Float2, w: Float2, index: Any) -> Float3:
         """Return P(W_j <= w_j | x, draw), (len(index), n, w_dim); NaN where w is.
 
-        None where a column's distribution has neither a distribution function nor finite support.
+        Only where :attr:`closed_cdf`.
         """
         known = torch.tensor(np.asarray(w, np.float64))  # in numbers: it may lie between levels
-        if not self.card.columns:
-            return None
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
             each = []
             for coded in self.coded:
                 own = torch.nan_to_num(known[at, coded.at])
                 found = site_cdf(run.nodes[coded.name]["fn"], own, coded)
-                if found is None:
-                    raise _NoDistributionFunctionError
                 each += [run.average(one) for one in found.unbind(-1)]
             return torch.stack(each, -1)
 
-        try:
-            found = self._averaged(x, index, of)
-        except _NoDistributionFunctionError:
-            return None
+        found = self._averaged(x, index, of)
         found[:, np.isnan(w)] = np.nan
         return found
 
@@ -463,10 +562,6 @@ class SitesKernel:
                 runs = runs_at(self.model, tensor[at], chosen, self.card, sums, w)
                 parts.append(torch.cat([of(run, at) for run in runs]))
             return torch.cat(parts, dim=1).numpy()
-
-
-class _NoDistributionFunctionError(Exception):
-    pass
 
 
 def runs_at(

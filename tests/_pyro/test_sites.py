@@ -82,7 +82,7 @@ def test_a_column_given_another_is_summed_over_it_exactly(vectorised):
         assert_allclose(np.exp(each[..., 1]), bad, rtol=1e-12)
         joint = own.log_density(X, w, index)
         assert_allclose(np.exp(joint), bad * mood[:, :, 1, level], rtol=1e-12)
-        below = own.cdf(X, w + 0.5, index)
+        below = own.cdf_draws(X, w + 0.5, index)
         assert_allclose(below[..., 0], total[..., : level + 1].sum(-1), rtol=1e-12)
         assert_allclose(below[..., 1], 1.0, rtol=1e-12)
 
@@ -99,7 +99,7 @@ def test_declared_numbers_stand_for_codes():
     w, code = np.array([[5.0, 1.0]] * 6), np.array([[2.0, 1.0]] * 6)
     assert_array_equal(own.log_density(X, w, index), plain.log_density(X, code, index))
     assert np.isneginf(own.log_density(X, code + 1, index)).all()  # 3 is no level, 2 is not 0 or 1
-    assert_allclose(own.cdf(X, w - 0.5, index)[..., 0], total[..., :2].sum(-1), rtol=1e-12)
+    assert_allclose(own.cdf_draws(X, w - 0.5, index)[..., 0], total[..., :2].sum(-1), rtol=1e-12)
 
 
 def test_what_is_not_there_has_no_density():
@@ -107,7 +107,7 @@ def test_what_is_not_there_has_no_density():
     w = np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.nan]] * 2)
     each = own.column_log_density(X, w, np.arange(4))
     assert_array_equal(np.isnan(each), np.broadcast_to(np.isnan(w), each.shape))
-    assert_array_equal(np.isnan(own.cdf(X, w, [0])[0]), np.isnan(w))
+    assert_array_equal(np.isnan(own.cdf_draws(X, w, [0])[0]), np.isnan(w))
     assert_array_equal(np.isnan(own.log_density(X, w, [0])[0]), np.isnan(w).any(1))
 
 
@@ -148,7 +148,7 @@ def test_a_normal_latent_of_rows_is_integrated_out():
         )[0]
         w = np.tile([2.0, 1.0], (6, 1))
         assert_allclose(np.exp(own.log_density(X, w, index)[i, 0]), both, rtol=1e-6)
-    assert own.cdf(X, np.ones((6, 2)), index) is None  # Poisson has none in torch
+    assert not own.closed_cdf  # Poisson has none in torch
 
 
 def continuous_parent(x, w=None):
@@ -491,7 +491,7 @@ def test_a_categorical_column_is_codes_inside_and_0_or_1_outside():
     assert_allclose(each[..., 0], 1.0 - place[..., 1], rtol=1e-12)
     assert_allclose(each[..., 1], place[..., 2], rtol=1e-12)
     assert_allclose(each[..., 2], total[..., 2], rtol=1e-12)
-    cdf = own.cdf(X, w + np.array([0.5, 0.0, 0.0]), index)
+    cdf = own.cdf_draws(X, w + np.array([0.5, 0.0, 0.0]), index)
     assert_allclose(cdf[..., 0], 1.0 - place[..., 1], rtol=1e-12)
     assert_allclose(cdf[..., 1], 1.0, rtol=1e-12)
     in_two_places = w + np.array([1.0, 0.0, 0.0])
@@ -510,13 +510,13 @@ def test_a_law_of_a_categorical_column_agrees_with_the_one_that_is_built_in(tmp_
         with rows(x):
             pyro.sample("place", dist.Categorical(logits=logits), obs=w.get("place"))
 
-    fit, held_out = placed_history(placed_table(1000, 20), ("place",)).split(seed=0)
-    law = pp.Law(model, pp.Lags(1), "place").fit(fit, pp.Laplace(2000), seed=0)
-    built_in = pp.generalised_lags(1).fit(fit, pp.Laplace(2000), seed=0)
+    fit, held_out = placed_history(placed_table(400, 16), ("place",)).split(seed=0)
+    law = pp.Law(model, pp.Lags(1), "place").fit(fit, pp.Laplace(1000), seed=0)
+    built_in = pp.generalised_lags(1).fit(fit, pp.Laplace(1000), seed=0)
     assert law.card.vectorised
     ours, theirs = law(held_out), built_in(held_out)
-    assert_allclose(ours.mean(), theirs.mean(), atol=0.01)  # their priors differ a little
-    assert_allclose(ours.log_density(held_out.w), theirs.log_density(held_out.w), atol=0.04)
+    assert_allclose(ours.mean(), theirs.mean(), atol=0.02)  # their priors differ a little
+    assert_allclose(ours.log_density(held_out.w), theirs.log_density(held_out.w), atol=0.1)
     save(law, tmp_path / "law")
     assert_array_equal(load(tmp_path / "law", law=law.law)(held_out).mean(), ours.mean())
     told = law.to_arviz(held_out, size=20)
