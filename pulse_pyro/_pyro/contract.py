@@ -247,25 +247,39 @@ def samples_columns(model: Model, x: Float2, label: str, columns: tuple[str, ...
 def check_values(
     model: Model,
     x: torch.Tensor,
-    w: dict[str, torch.Tensor],
+    w: Any,
     counts: dict[str, torch.Tensor],
     label: str,
     place: Callable[[int], str],
+    coded: tuple[str, ...] = (),
 ) -> None:
     """Refuse a W that its site cannot have, by column, row and unit.
 
-    x (n, p), w and counts by column, (n,) each: the values, and which of them count. place : tells
-    where a row stands.
+    x : (n, p). w : by column, (n,) each, or (n, w_dim) of the single site "w". counts : which of
+    the values count, (n,) for each column. place : tells where a row stands. coded : columns of
+    declared levels, whose code is -1 for what is none of them.
     """
     with sandbox(0, "support"), torch.no_grad():
         nodes = _trace(model, label, x, w, {}).nodes
-        for name, value in w.items():
-            fn = nodes[name]["fn"]
-            odd = torch.nonzero(~fn.support.check(value) & counts[name])
+        for j, name in enumerate(counts):
+            fn = nodes[name if isinstance(w, dict) else "w"]["fn"]
+            value = w[name] if isinstance(w, dict) else w[:, j]
+            if isinstance(w, dict):
+                inside = fn.support.check(value)
+            else:
+                fn = getattr(fn, "base_dist", fn)
+                inside = fn.support.check(w)
+                # of a distribution of vectors the support answers for the whole row
+                inside = inside[..., j] if inside.shape[-2:] == w.shape else inside
+            odd = torch.nonzero(~inside & counts[name])
             if len(odd):
                 row = int(odd[0, -1])
                 got = float(value[row])
-                held = "a number that is none of its levels" if got == -1 else f"{got:g}"
+                held = (
+                    "a number that is none of its levels"
+                    if got == -1 and name in coded
+                    else f"{got:g}"
+                )
                 raise DataError(
                     f"{label}: W column {name!r} holds {held} in {place(row)}, which its site, "
                     f"{type(fn).__name__}, cannot have ({len(odd)} such rows); correct the data, "

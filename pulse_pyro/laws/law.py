@@ -180,8 +180,10 @@ def run_model(
         w = torch.nan_to_num(w)
     archive = Archive(model, x, w, data.unit, extras, counts, wants(model, "unit"))
     bound, args = archive.whole
-    if card.columns:
-        check_values(bound, x, w, counts, label, partial(_place, data))
+    if card.columns or data.columns:
+        there = dict(zip(_numeric(data), ~torch.isnan(torch.as_tensor(data.w)).T, strict=True))
+        coded = tuple(column.name for column in data.columns if column.levels)
+        check_values(bound, x, w, counts or there, label, partial(_place, data), coded)
     problem = Problem(
         bound,
         args,
@@ -192,14 +194,30 @@ def run_model(
         archive=archive,
         unit=torch.as_tensor(data.unit) if archive.numbered else None,
     )
-    return card, run_engine(problem, how, seed)
+    absent = sum(
+        site.support - len(torch.unique(w[site.name][counts[site.name]]))
+        for site in card.sites
+        if site.name in counts and site.support
+    )
+    return card, with_unseen(run_engine(problem, how, seed), absent)
+
+
+def with_unseen(fit: Fit, absent: int) -> Fit:
+    """Add to the figures of quality how many values that W may take never occur, if any."""
+    return replace(fit, quality=fit.quality | {"unseen_levels": float(absent)}) if absent else fit
+
+
+def _numeric(data: FitData) -> tuple[str, ...]:
+    """Names of the numeric columns of W."""
+    return tuple(name for column in data.columns for name in column.names)
 
 
 def _place(data: FitData, row: int) -> str:
     """Tell where a row stands."""
-    unit = int(data.rows.unit[row])
+    rows = data.rows
+    unit = int(rows.unit[row])
     name = repr(data.units[unit]) if data.units else f"number {unit}"
-    return f"row {int(data.rows.time[row])} of unit {name}"
+    return f"row {int(rows.at[row])}, unit {name}, step {int(rows.time[row])}"
 
 
 def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
@@ -465,7 +483,7 @@ class Law:
             seed=int(seed),
             rows=data.n,
             dropped=data.rows.dropped,
-            quality=fit.quality,
+            quality={**fit.quality, **law._as_numbers(history)},
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
@@ -493,6 +511,13 @@ class Law:
         """
         return RememberingLaw(self, kind)
 
+    def _as_numbers(self, history: History) -> dict[str, float]:
+        """Count the W columns that are declared another kind, but are plain numbers to this law."""
+        if self.family is None or hasattr(self.family, "settle"):
+            return {}
+        others = sum(column.kind != "real" for column in history.schema.w_columns)
+        return {"as_plain_numbers": float(others)} if others else {}
+
     @property
     def _linear(self) -> bool:
         return self.family is not None and self.family.linear
@@ -519,7 +544,9 @@ class Law:
         if broken:
             raise ConvergenceError(
                 f"{self.label}: draws of site {broken[0]!r} are not finite after {how!r}; rescale "
-                "the inputs, tighten the priors or try another engine."
+                "the inputs, tighten the priors or try another engine. A scale that the sites it "
+                "belongs to let run to 0 has no mode: write effect = scale * pyro.sample(..., "
+                "dist.Normal(0.0, 1.0)) for pyro.sample(..., dist.Normal(0.0, scale))."
             )
         return card, fit
 

@@ -20,6 +20,7 @@ from pulse_pyro._pyro.contract import asked_columns, check_model
 from pulse_pyro._pyro.predict import simulate_prior
 from pulse_pyro._pyro.sites import SitesKernel
 from pulse_pyro.base import Column
+from pulse_pyro.diagnostics.convergence import convergence
 from tests.helpers import assert_mean
 
 RNG = np.random.default_rng(0)
@@ -324,10 +325,50 @@ def test_a_column_has_one_site_of_one_number(model, says):
 def test_a_value_outside_its_kind_is_named_by_row_and_unit():
     frame = table()
     frame.loc[47, "bad"] = 2.0
-    with pytest.raises(DataError, match=r"nights: W column 'bad' holds 2 in row 7 of unit '2'"):
+    with pytest.raises(
+        DataError, match=r"nights: W column 'bad' holds 2 in row \d+, unit '2', step 7"
+    ):
         LAW.fit(history(frame, {"mood": KINDS["mood"]}), seed=0)
     with pytest.raises(DataError, match="'mood' was never recorded"):
         LAW.fit(history(frame.assign(mood=np.nan)[:40]), seed=0)
+
+
+def test_a_value_outside_its_kind_is_named_for_the_single_site_too():
+    def model(x, w=None):
+        b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with rows(x):
+            logits = b[..., None, :] if b.ndim > 1 else b
+            pyro.sample("w", dist.Bernoulli(logits=logits + 0 * x).to_event(1), obs=w)
+
+    frame = table()
+    frame["mood"] = (frame["mood"] > 1) * 1.0
+    frame.loc[47, "mood"] = 2.0
+    says = (
+        r"^single: W column 'mood' holds 2 in row \d+, unit '2', step 7, which its site, Bernoulli"
+    )
+    with pytest.raises(DataError, match=says) as caught:
+        pp.Law(model, pp.Lags(1), "single").fit(history(frame, {}), seed=0)
+    assert len(str(caught.value)) < 250
+
+
+def test_a_level_that_never_occurs_is_told_of():
+    frame = table()
+    frame.loc[frame["mood"] == 2, "mood"] = 1
+    law = LAW.fit(history(frame), pp.Laplace(50), seed=0)
+    assert law.record.quality["unseen_levels"] == 1.0
+    assert "unseen_levels" not in fitted().record.quality
+
+
+def test_a_declared_kind_that_a_law_takes_for_a_number_is_told_of():
+    kinds = {"mood": KINDS["mood"], "bad": "binary"}
+    declared = history(table(), kinds)
+    law = pp.linear_lags(1).fit(declared, seed=0)
+    assert law.record.quality["as_plain_numbers"] == 2.0
+    (line,) = [c for c in convergence(law.record) if c.name == "as_plain_numbers"]
+    assert line.verdict == "info"
+    assert "generalised_lags" in line.text
+    plain = pp.linear_lags(1).fit(history(table(), {}), seed=0)
+    assert "as_plain_numbers" not in plain.record.quality
 
 
 # Discrete latents of rows.
