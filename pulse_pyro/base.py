@@ -870,6 +870,11 @@ class ModelCard:
             sizes = {s.name: s.support for s in self.sites}
             each = [f"{name} ({sizes[name]})" for name in self.summed]
             lines.append(f"  summed over: {', '.join(each)}, {self.cells} terms a row\n")
+        for site in self.sites:
+            # global ones stand in a line of their own, and so does a single site w
+            if site.kind != "global" and (site.kind != "observed" or self.columns):
+                cost = f", {site.support} values" if site.support else ""
+                lines.append(f"    {site.name}: {self.role(site)}{cost}\n")
         return "".join(lines)
 
     def _repr_html_(self) -> str:

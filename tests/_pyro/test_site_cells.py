@@ -140,3 +140,10 @@ def test_too_many_cells_are_left_to_draws():
         if exact:
             each = special.expit(DRAWS["a"] + history.s[0, 0])
             assert_allclose(found.mean[0, 0, 0], (each**12).mean(), rtol=1e-12)
+
+
+def test_a_card_prints_the_role_and_the_cost_of_every_site():
+    law, _ = at_draws(chained, DRAWS, CHAINED_COLUMNS)
+    lines = [line.strip() for line in repr(law.card).splitlines()]
+    assert "bad: W, 2 values" in lines
+    assert "mood: W given bad, 3 values" in lines
