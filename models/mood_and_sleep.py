@@ -17,7 +17,7 @@ from pulse_pyro import Lags
 
 LEVELS = 4
 SUMMARY = Lags(1)
-DIMS = {"b": ("input",), "c": ("input",), "step": ("step",)}
+DIMS = {"b": ("input",), "c": ("input",), "step": ("gap",)}
 
 
 def model(x, w=None):

@@ -17,7 +17,7 @@ from pulse_pyro import Lags
 
 LEVELS = 5
 SUMMARY = Lags(2)
-DIMS = {"b": ("input",), "step": ("step",)}
+DIMS = {"b": ("input",), "step": ("gap",)}
 
 
 def model(x, w=None):

@@ -327,13 +327,19 @@ class Column:
             return f"clock {self.period:.12g}"
         return f"{self.kind} {list(self.levels)}" if self.levels else self.kind
 
-    def encode(self, values: Sequence[Any] | Float, where: str) -> Float2:
+    def encode(
+        self,
+        values: Sequence[Any] | Float,
+        where: str,
+        place: Callable[[int], str] | None = None,
+    ) -> Float2:
         """Return the numeric columns, (n, len(names)), of n values; NaN where a value is missing.
 
-        where : for the message about a value that is not of the column's kind.
+        where, place : for the message about a value that is not of the column's kind: who was
+        asked, and where the i-th value stands.
         """
         if self.kind in ("categorical", "ordinal"):
-            code = self._codes(values, where)
+            code = self._codes(values, where, place)
             missing = np.isnan(code)[:, None]
             if self.kind == "ordinal":
                 known = np.array([*self.numbers, np.nan])
@@ -343,13 +349,13 @@ class Column:
         numbers = as_numbers(values)
         if numbers.ndim != 1:
             raise DataError(f"{where}: {self.name!r} must be one number a row, not several.")
-        self.check(numbers, where)
+        self.check(numbers, where, place)
         if self.kind == "clock":
             angle = 2.0 * np.pi * numbers / self.period
             return np.stack([np.sin(angle), np.cos(angle)], axis=1)
         return numbers[:, None]
 
-    def check(self, numbers: Float1, where: str) -> None:
+    def check(self, numbers: Float1, where: str, place: Callable[[int], str] | None = None) -> None:
         """Refuse numbers, (n,), that are infinite, or not counts or 0 and 1 where that is declared.
 
         NaN, a value that is missing, is of every kind.
@@ -358,29 +364,37 @@ class Column:
             raise DataError(f"{where}: {self.name!r} is infinite; use NaN for not seen.")
         if self.kind not in ("count", "binary"):
             return
-        known = numbers[~np.isnan(numbers)]
         top = 1.0 if self.kind == "binary" else np.inf
-        wrong = (known < 0) | (known > top) | (known != np.round(known))
+        wrong = (numbers < 0) | (numbers > top) | (numbers != np.round(numbers))
+        wrong &= ~np.isnan(numbers)
         if wrong.any():
+            i = int(wrong.argmax())
             raise DataError(
                 f"{where}: column {self.name!r} is declared {self.kind}, but it holds "
-                f"{known[wrong][0]:g}."
+                f"{numbers[i]:g}{f' in {place(i)}' if place else ''}; correct it, or declare the "
+                "column as it is."
             )
 
-    def _codes(self, values: Sequence[Any] | Float, where: str) -> Float1:
+    def _codes(
+        self,
+        values: Sequence[Any] | Float,
+        where: str,
+        place: Callable[[int], str] | None = None,
+    ) -> Float1:
         """Return the number of each value's level, NaN where it is missing."""
-        place = {level: float(i) for i, level in enumerate(self.levels)}
+        codes = {level: float(i) for i, level in enumerate(self.levels)}
         out = np.full(len(values), np.nan)
         for i, value in enumerate(values):
             if is_missing(value):
                 continue
             level = level_text(value)
-            code = place.get(level, place.get(str(value)))
+            code = codes.get(level, codes.get(str(value)))
             if code is None and self.unknown == "other":
-                code = place[OTHER]
+                code = codes[OTHER]
             if code is None:
                 raise DataError(
                     f"{where}: {self.name!r} has no level {level!r}"
+                    f"{f', which stands in {place(i)}' if place else ''}"
                     f"{nearest(level, self.levels)} Declare it with unknown='other' if new "
                     "levels may come."
                 )
@@ -698,6 +712,8 @@ class ModelCard:
     columns : the W columns, where each has a site of its own; none where "w" is one site.
     levels : for each of these the numbers its codes 0, 1, ... stand for, () where it has none: the
         model sees codes of an ordinal column, whoever asks sees the declared numbers.
+    widths : numeric columns of w that each of these takes, if not one: a categorical of k levels is
+        k - 1 columns of 0 and 1, and one of codes to the model.
     slow : what to write so that all draws can run at once, where it is known.
     by_unit : the model has sites of plate "units" and is given ``unit`` at prediction too.
     """
@@ -711,6 +727,7 @@ class ModelCard:
     unseen: str = "refused"
     columns: tuple[str, ...] = ()
     levels: tuple[tuple[float, ...], ...] = ()
+    widths: tuple[int, ...] = ()
     slow: str = ""
     by_unit: bool = False
 
@@ -853,6 +870,11 @@ class ModelCard:
             sizes = {s.name: s.support for s in self.sites}
             each = [f"{name} ({sizes[name]})" for name in self.summed]
             lines.append(f"  summed over: {', '.join(each)}, {self.cells} terms a row\n")
+        for site in self.sites:
+            # global ones stand in a line of their own, and so does a single site w
+            if site.kind != "global" and (site.kind != "observed" or self.columns):
+                cost = f", {site.support} values" if site.support else ""
+                lines.append(f"    {site.name}: {self.role(site)}{cost}\n")
         return "".join(lines)
 
     def _repr_html_(self) -> str:

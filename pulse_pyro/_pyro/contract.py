@@ -27,8 +27,8 @@ from pulse_pyro._pyro.sites import (
     MOST_CELLS,
     NODES,
     NODES_OF_TWO,
+    has_known_mean,
     is_normal,
-    mean_of,
     runs_at,
     support_of,
 )
@@ -40,11 +40,17 @@ RULE = 'a law\'s model(x, w=None) samples "w" with obs=w inside pyro.plate("rows
 
 
 def check_model(
-    model: Model, x: Float2, w: Float2, name: str = "", columns: tuple[str, ...] = ()
+    model: Model,
+    x: Float2,
+    w: Float2,
+    name: str = "",
+    columns: tuple[str, ...] = (),
+    codes: Float2 | None = None,
 ) -> ModelCard:
     """Run the model on a few rows of x (n, p), w (n, w_dim) and describe it, or say what is wrong.
 
     columns : names of the W columns; a model may have a site for each of them instead of "w".
+    codes : (n, columns), w as such a site sees it; the first columns of w, if they are not given.
 
     Checked: site "w" exists, is observed when w is given and sampled when it is not, has batch
     shape (rows,) and event shape (w_dim,), or the site of every W column batch shape (rows,) and
@@ -55,7 +61,8 @@ def check_model(
     label = name or getattr(model, "__name__", "model")
     many = max(min(len(x), 8), 2)
     rows = np.arange(many) % len(x)
-    x, first, w = np.nan_to_num(x[rows]), w, w[rows]
+    codes = w[:, : len(columns)] if codes is None else codes
+    x, first, w = np.nan_to_num(x[rows]), codes, w[rows]
     with sandbox(0, "contract"):
         tx = torch.as_tensor(x)
         by_unit = asks_for_units(model, tx)
@@ -67,7 +74,7 @@ def check_model(
         _check_names(label, free, by_column, columns)
         outcomes = columns if by_column else ("w",)
         tw = _given(free, first, rows, columns) if by_column else torch.as_tensor(np.nan_to_num(w))
-        extras = _extras(model, w, outcomes if by_column else ())
+        extras = _extras(model, first[rows] if by_column else w, outcomes if by_column else ())
         check_precision(label, lambda: _trace(model, label, tx, tw, extras))
         given = _trace(model, label, tx, tw, extras)
         other = _one_unit(asked) if by_unit else model
@@ -85,6 +92,7 @@ def check_model(
                 _check_column(label, column, given, free, many)
         else:
             _check_w(label, given, free, many, w.shape[-1])
+        _check_once(model, label, tx, tw, extras, free)
         # a unit's own latent that is drawn at prediction too is a row's latent there
         sites = tuple(
             replace(site, kind="local")
@@ -142,7 +150,7 @@ def check_model(
                 f"{label}: sites {', '.join(slow.summed)} are summed over together, which makes "
                 f"{slow.cells} terms a row (limit {MOST_CELLS}); use fewer of them or fewer values."
             )
-        known = all(mean_of(free.nodes[n]["fn"]) is not None for n in outcomes)
+        known = all(has_known_mean(free.nodes[n]["fn"]) for n in outcomes)
         drawn = slow.draws_for_means if slow.by_site else bool(slow.locals)
         drawn |= slow.by_unit and not slow.unit_cells
         slow = replace(slow, closed_mean=known and not drawn)
@@ -239,25 +247,39 @@ def samples_columns(model: Model, x: Float2, label: str, columns: tuple[str, ...
 def check_values(
     model: Model,
     x: torch.Tensor,
-    w: dict[str, torch.Tensor],
+    w: Any,
     counts: dict[str, torch.Tensor],
     label: str,
     place: Callable[[int], str],
+    coded: tuple[str, ...] = (),
 ) -> None:
     """Refuse a W that its site cannot have, by column, row and unit.
 
-    x (n, p), w and counts by column, (n,) each: the values, and which of them count. place : tells
-    where a row stands.
+    x : (n, p). w : by column, (n,) each, or (n, w_dim) of the single site "w". counts : which of
+    the values count, (n,) for each column. place : tells where a row stands. coded : columns of
+    declared levels, whose code is -1 for what is none of them.
     """
     with sandbox(0, "support"), torch.no_grad():
         nodes = _trace(model, label, x, w, {}).nodes
-        for name, value in w.items():
-            fn = nodes[name]["fn"]
-            odd = torch.nonzero(~fn.support.check(value) & counts[name])
+        for j, name in enumerate(counts):
+            fn = nodes[name if isinstance(w, dict) else "w"]["fn"]
+            value = w[name] if isinstance(w, dict) else w[:, j]
+            if isinstance(w, dict):
+                inside = fn.support.check(value)
+            else:
+                fn = getattr(fn, "base_dist", fn)
+                inside = fn.support.check(w)
+                # of a distribution of vectors the support answers for the whole row
+                inside = inside[..., j] if inside.shape[-2:] == w.shape else inside
+            odd = torch.nonzero(~inside & counts[name])
             if len(odd):
                 row = int(odd[0, -1])
                 got = float(value[row])
-                held = "a number that is none of its levels" if got == -1 else f"{got:g}"
+                held = (
+                    "a number that is none of its levels"
+                    if got == -1 and name in coded
+                    else f"{got:g}"
+                )
                 raise DataError(
                     f"{label}: W column {name!r} holds {held} in {place(row)}, which its site, "
                     f"{type(fn).__name__}, cannot have ({len(odd)} such rows); correct the data, "
@@ -339,7 +361,10 @@ def _with_supports(
             return 0
         values = support_of(fn)
         if values is not None:
-            return len(values)
+            codes = site.kind != "observed" or torch.equal(
+                values, torch.arange(len(values)).to(values)
+            )
+            return len(values) if codes else 0
         if site.kind == "unit":
             return nodes if is_normal(fn) else 0
         return NODES if site.kind == "local" and sums and is_normal(fn) else 0
@@ -488,6 +513,44 @@ def _check_column(label: str, name: str, given: Any, free: Any, many: int) -> No
         )
 
 
+def _check_once(
+    model: Model, label: str, x: torch.Tensor, w: Any, extras: dict[str, Any], free: Any
+) -> None:
+    """Refuse a second site that observes W: it is handed the column, or follows it to other values.
+
+    NOT noticed: one that observes what was worked out from a column, such as its logarithm.
+    """
+    by_column = isinstance(w, dict)
+    names = tuple(w) if by_column else ("w",)
+    drawn = {name: free.nodes[name]["value"].to(torch.float64) for name in names}
+    runs: list[tuple[Mapping[str, Any], dict[str, torch.Tensor]]] = []
+    for given in (w, drawn if by_column else drawn["w"]):
+        nodes = _trace(model, label, x, given, extras).nodes
+        parts = dict(given) if isinstance(given, dict) else {"w": given}
+        if isinstance(given, torch.Tensor):
+            parts |= {f"w[..., {j}]": value for j, value in enumerate(given.unbind(-1))}
+        runs.append((nodes, parts))
+    (nodes, parts), (others, moved) = runs
+    for name, node in nodes.items():
+        if not _is_sample(node) or not node["is_observed"] or name in names:
+            continue
+        for part, value in parts.items():
+            follows = name in others and not _equal(value, moved[part])
+            follows &= _equal(node["value"], value)
+            if node["value"] is value or (follows and _equal(others[name]["value"], moved[part])):
+                column = part if by_column else "w"
+                obs = f'w.get("{column}")' if by_column else "w"
+                raise ModelError(
+                    f"{label}: two sites observe {f'W column {part!r}' if by_column else part}, "
+                    f"{column!r} and {name!r}, so that each of its rows would count twice; keep "
+                    f'pyro.sample("{column}", ..., obs={obs}) alone, and delete {name!r}.'
+                )
+
+
+def _equal(one: Any, two: torch.Tensor) -> bool:
+    return isinstance(one, torch.Tensor) and one.shape == two.shape and bool((one == two).all())
+
+
 def _check_names(label: str, free: Any, by_column: bool, columns: tuple[str, ...]) -> None:
     """Refuse a model without a site for W, and one with a column's site beside "w"."""
     names = [n for n, node in free.nodes.items() if _is_sample(node)]
@@ -572,7 +635,7 @@ def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
             asked = "the density of a draw"
             log = fn.log_prob(value)
             asked = "a mean"
-            mean_of(fn)
+            has_known_mean(fn)
         except Exception as cause:
             raise ModelError(
                 f"{label}: site {name!r}, {kind}, was asked for {asked} and failed: "

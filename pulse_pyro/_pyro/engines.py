@@ -37,7 +37,7 @@ from pulse_pyro._pyro.batches import (
     terms_of,
 )
 from pulse_pyro._pyro.inference import Fit, Laplace, Nuts, Svi
-from pulse_pyro._pyro.mistakes import odd_data
+from pulse_pyro._pyro.mistakes import first_line, odd_data
 from pulse_pyro._pyro.potential import WHITEN_LIMIT, Potential
 from pulse_pyro._pyro.sandbox import sandbox, without_nan_warnings
 from pulse_pyro._pyro.sites import summed_model
@@ -158,7 +158,8 @@ def _refuse_early(problem: Problem, inference: Nuts | Svi | Laplace) -> None:
             poutine.trace(problem.model).get_trace(*problem.args).compute_log_prob()
         except ValueError as cause:
             raise ModelError(
-                f"{problem.label}: the data do not fit the model's distributions: {cause}"
+                f"{problem.label}: the data do not fit the model's distributions: "
+                f"{first_line(cause)}; correct the data, or choose other distributions."
             ) from cause
 
 
@@ -266,7 +267,9 @@ def _laplace(potential: Potential, how: Laplace, label: str, odd: str) -> Fit:
         why = (
             f"it has {potential.dim} parameters (limit {WHITEN_LIMIT})"
             if potential.dim > WHITEN_LIMIT
-            else "the posterior has no proper mode in unconstrained coordinates"
+            else "the posterior has no proper mode in unconstrained coordinates, as where a scale "
+            "may run to 0 with what it scales (write effect = scale * pyro.sample(..., "
+            "dist.Normal(0.0, 1.0)) for pyro.sample(..., dist.Normal(0.0, scale)))"
         )
         if odd:
             raise ModelError(f"{label}: Laplace cannot be used because {why}; {odd}.")

@@ -345,4 +345,6 @@ def line_for_site(
         line = f"write Vindex({name})[..., k] (pyro.ops.indexing) for {name}[k]"
     else:
         line = f"write (x * {name}).sum(-1) for x @ {name}, and {name}[..., k] for {name}[k]"
+        if not vector:
+            line += f"; beside x[..., :1], {name} for {name}[..., None, :]"
     return line + stopped

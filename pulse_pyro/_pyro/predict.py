@@ -11,6 +11,7 @@ import pyro.poutine as poutine
 import torch
 
 from pulse_pyro._core.arrays import Float, Float2, Float3, Int
+from pulse_pyro._pyro.codes import Coding, codings, codings_of
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.base import ModelCard
 
@@ -241,9 +242,7 @@ def simulate_prior(
     with sandbox(seed, "prior", *names), torch.no_grad():
         nodes = poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes
         truth = {site.name: nodes[site.name]["value"].numpy().copy() for site in card.globals}
-        w = _w_of(nodes, card.columns)
-        for j, numbers in enumerate(card.levels):
-            w[:, j] = np.array(numbers)[w[:, j].astype(np.int64)] if numbers else w[:, j]
+        w = _w_of(nodes, codings_of(card))
         if "seen" in nodes:
             w[nodes["seen"]["value"].numpy() == 0] = np.nan
     return Simulated(truth, w)
@@ -282,12 +281,13 @@ def prior_w(
     """
     extras = {"unit": torch.arange(len(x))} if by_unit else {}
     with sandbox(seed, "prior w"), torch.no_grad():
-        return _w_of(poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes, columns)
+        nodes = poutine.trace(model).get_trace(torch.tensor(x), **extras).nodes
+        return _w_of(nodes, codings(columns, (), ()))
 
 
-def _w_of(nodes: Mapping[str, Any], columns: tuple[str, ...]) -> Float2:
+def _w_of(nodes: Mapping[str, Any], coded: tuple[Coding, ...]) -> Float2:
     """Return the w that a run drew, (n, w_dim)."""
-    if not columns:
+    if not coded:
         drawn: Float2 = nodes["w"]["value"].numpy().astype(np.float64)
         return drawn
-    return np.stack([nodes[name]["value"].numpy().astype(np.float64) for name in columns], axis=-1)
+    return np.concatenate([each.of(nodes[each.name]["value"]).numpy() for each in coded], axis=-1)

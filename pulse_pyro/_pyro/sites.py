@@ -8,6 +8,7 @@ Discrete sites are summed over their support, normal latents by Gauss-Hermite qu
 one has an axis of its own to the left of the draws, so that one run of the model gives all terms.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ import pyro.poutine as poutine
 import torch
 from pyro.poutine.messenger import Messenger
 
-from pulse_pyro._core.arrays import Float, Float2, Float3
+from pulse_pyro._core.arrays import Bool, Float, Float2, Float3
+from pulse_pyro._pyro.codes import Coding, codings_of
 from pulse_pyro._pyro.predict import (
     CHUNK,
     LOCAL_REPEATS,
@@ -36,6 +38,7 @@ from pulse_pyro.base import ModelCard
 NODES = 32  # of the quadrature over a normal latent
 NODES_OF_TWO = 16  # over each of two of a unit
 MOST_CELLS = 4096  # values of all sites that are summed over together
+MOST_TERMS = 2**16  # of these and the cells of W, for the chances of cells
 DENSITY_REPEATS = 256  # redraws of what cannot be summed over, for a density
 
 
@@ -52,25 +55,6 @@ def support_of(fn: Any) -> torch.Tensor | None:
 def is_normal(fn: Any) -> bool:
     """Tell whether quadrature is made for this latent."""
     return isinstance(fn, dist.Normal) and not fn.event_shape
-
-
-def codes_of(w: Float2, levels: tuple[tuple[float, ...], ...]) -> Float2:
-    """Return w (n, w_dim) as a model sees it: codes 0, 1, ... for numbers of declared levels.
-
-    -1, which no site can have, for a number that is none of them; NaN stays.
-    """
-    out = np.array(w, np.float64)
-    for j, numbers in enumerate(levels):
-        if numbers:
-            same = out[:, j, None] == np.array(numbers)
-            code = np.where(same.any(-1), same.argmax(-1), -1.0)
-            out[:, j] = np.where(np.isnan(out[:, j]), np.nan, code)
-    return out
-
-
-def numbers_of(codes: torch.Tensor, numbers: tuple[float, ...]) -> torch.Tensor:
-    """Return what the codes 0, 1, ... of one column stand for."""
-    return torch.tensor(numbers)[codes.long()] if numbers else codes.to(torch.float64)
 
 
 class SumOver(Messenger):  # type: ignore[misc]  # Pyro has no types
@@ -195,8 +179,8 @@ class SiteRun:
             self._weights[name] = node["fn"].log_prob(node["value"]) if known is None else known
         return self._weights[name]
 
-    def _above(self, *terms: torch.Tensor) -> list[torch.Tensor]:
-        """Weights of the summed sites that some terms vary with, and of those above them."""
+    def _above(self, *terms: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Log weights of the summed sites that some terms vary with, and of those above them."""
         found: dict[str, torch.Tensor] = {}
         waiting = list(terms)
         while waiting:
@@ -205,7 +189,7 @@ class SiteRun:
                 if name not in found and term.ndim >= -axis and term.shape[axis] > 1:
                     found[name] = self.log_prob_of(name)
                     waiting.append(found[name])
-        return list(found.values())
+        return found
 
     def flat(self, value: torch.Tensor) -> torch.Tensor:
         """Return (draws, rows)."""
@@ -214,47 +198,71 @@ class SiteRun:
     def log_total(self, *terms: torch.Tensor) -> torch.Tensor:
         """Log of the sum over z of p(z) exp(terms), (draws, rows)."""
         every = torch.zeros(())
-        for term in (*terms, *self._above(*terms)):
+        for term in (*terms, *self._above(*terms).values()):
             every = every + term
         return self.flat(_log_sum(every, len(self.shape)))
 
     def average(self, term: torch.Tensor) -> torch.Tensor:
         """Sum over z of p(z) term, (draws, rows)."""
         weight = torch.zeros(())
-        for each in self._above(term):
+        for each in self._above(term).values():
             weight = weight + each
         total = weight.exp() * term
         extra = total.ndim - len(self.shape)
         return self.flat(total.sum(dim=tuple(range(extra))) if extra > 0 else total)
 
+    def by_cell(self, names: tuple[str, ...], term: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum over z of p(z, cell) term, (draws, rows, cells), where ``names`` have each value.
 
-def mean_of(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
-    """Return the mean of a distribution, over its support if need be; None if it is not known.
+        Cells are the values these sites take together, the first moving slowest. term : 1, if none.
+        """
+        own = {name: self.log_prob_of(name) for name in names}
+        terms = (*own.values(), *(() if term is None else (term,)))
+        weight = torch.zeros(())
+        for each in (self._above(*terms) | own).values():
+            weight = weight + each
+        total = weight.exp() if term is None else weight.exp() * term
+        width, axes = len(self.shape), [total.ndim + self.axes[name] for name in names]
+        others = tuple(i for i in range(total.ndim - width) if i not in axes)
+        total = total.sum(dim=others, keepdim=True) if others else total
+        total = total.movedim(axes, list(range(-len(axes), 0)))
+        sizes = total.shape[total.ndim - len(axes) :]
+        total = total.reshape(total.shape[len(others) :]).broadcast_to((*self.shape, *sizes))
+        return total.reshape(math.prod(self.shape[:-1]), self.shape[-1], -1)
 
-    numbers : what the codes 0, 1, ... stand for, if they do.
+
+def has_known_mean(fn: Any) -> bool:
+    """Tell whether a distribution has a mean, or a support to take one over."""
+    return support_of(fn) is not None or has_mean(fn)
+
+
+def known_mean(fn: Any, coded: Coding | None) -> torch.Tensor:
+    """Return the mean of a distribution that has one, (..., width); no value decides what is done.
+
+    coded : the column it is of; None of a site of vectors.
     """
-    return known_mean(fn, numbers) if support_of(fn) is not None or has_mean(fn) else None
-
-
-def known_mean(fn: Any, numbers: tuple[float, ...] = ()) -> torch.Tensor:
-    """Return the mean of a distribution that has one; no value decides what is done."""
-    values = support_of(fn)
-    if values is None:
+    if coded is None:
         return torch.as_tensor(fn.mean)
-    each = values.reshape(-1, *(1,) * len(fn.batch_shape))
-    return (numbers_of(each, numbers) * fn.log_prob(each).exp()).sum(0)
+    if support_of(fn) is None:
+        return torch.as_tensor(fn.mean)[..., None]
+    numbers, chance = _table(fn, coded)
+    return (numbers * chance).sum(0)
 
 
-def site_cdf(fn: Any, w: torch.Tensor, numbers: tuple[float, ...] = ()) -> torch.Tensor | None:
-    """Return P(W <= w) of a distribution, over its support if need be; None if it is not known."""
+def site_cdf(fn: Any, w: torch.Tensor, coded: Coding) -> torch.Tensor:
+    """Return P(W_j <= w_j) of a column that says it, (..., width), for w (n, width)."""
+    if support_of(fn) is None:
+        return torch.as_tensor(fn.cdf(w[..., 0]))[..., None]
+    numbers, chance = _table(fn, coded)
+    return torch.where(numbers <= w, chance, 0.0).sum(0)
+
+
+def _table(fn: Any, coded: Coding) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the numbers of all values of a column, and their chances, along the first axis."""
     values = support_of(fn)
-    if values is None:
-        try:
-            return torch.as_tensor(fn.cdf(w))
-        except (NotImplementedError, AttributeError):
-            return None
+    assert values is not None
     each = values.reshape(-1, *(1,) * len(fn.batch_shape))
-    return torch.where(numbers_of(each, numbers) <= w, fn.log_prob(each).exp(), 0.0).sum(0)
+    return coded.of(each), fn.log_prob(each).exp()[..., None]
 
 
 def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
@@ -272,6 +280,20 @@ def log_prob_of(fn: Any, w: torch.Tensor) -> torch.Tensor:
     return torch.where(lost, torch.nan, out)
 
 
+def _column_terms(run: SiteRun, coded: Coding, w: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield log p(w_j), (draws, rows), of the numeric columns of one W column; w (rows, w_dim)."""
+    fn = run.nodes[coded.name]["fn"]
+    if coded.width == 1:
+        code = torch.as_tensor(coded.codes(w.numpy()))
+        yield run.log_total(log_prob_of(fn, code))
+        return
+    for level, value in enumerate(w[:, coded.at].unbind(-1), start=1):  # the first level is all 0
+        there = run.log_total(fn.log_prob(torch.tensor(float(level))))
+        other = torch.log(-torch.expm1(there.clamp(max=0.0)))
+        found = torch.where(value == 1.0, there, torch.where(value == 0.0, other, -torch.inf))
+        yield torch.where(torch.isnan(value), torch.nan, found)
+
+
 class SitesKernel:
     """Prediction for models with a site per W column, or with discrete latents of rows.
 
@@ -284,8 +306,17 @@ class SitesKernel:
         self.model, self.card = model, card
         self.draws = {name: torch.tensor(value) for name, value in draws.items()}
         self.count = len(next(iter(draws.values()))) if draws else 1
-        self.columns = self.count * card.w_dim * card.cells
-        self.levels = card.levels or ((),) * len(card.columns)
+        self.coded = codings_of(card)
+        sizes = card.supports
+        few = tuple(coded for coded in self.coded if coded.name in sizes)
+        over = dict.fromkeys((*card.summed, *(coded.name for coded in few)))
+        terms = math.prod(sizes[name] for name in over)
+        cells = math.prod(sizes[coded.name] for coded in few)
+        exact = card.closed_mean and cells <= MOST_CELLS
+        exact &= terms * max(card.unit_cells, 1) <= MOST_TERMS
+        self._few, self._over = few if exact else (), tuple(over)
+        self._terms = terms if self._few else card.cells
+        self.columns = self.count * max(card.w_dim * card.cells, self._terms)
 
     @property
     def exact_mean(self) -> bool:
@@ -320,9 +351,76 @@ class SitesKernel:
 
         def means(x: torch.Tensor) -> torch.Tensor:
             (run,) = runs_at(self.model, x, self.draws, self.card, self.card.summed)
-            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+            # all means are known here, and asking would look at values
+            each = [run.average(mean) for mean in self._means(run, lambda fn: True)]
+            return torch.stack(each, -1)
 
         return written_down(means, self.card)
+
+    @cached_property
+    def fixed(self) -> Bool:
+        """(w_dim,) columns of finitely many values, where their chances are sums without draws."""
+        out = np.zeros(self.card.w_dim, np.bool_)
+        for coded in self._few:
+            out[coded.at] = True
+        return out
+
+    @cached_property
+    def values(self) -> Float2:
+        """(cells, fixed columns), what these take together, the first column moving slowest."""
+        sizes = self.card.supports
+        each = [coded.of(torch.arange(sizes[coded.name])).numpy() for coded in self._few]
+        together = [np.concatenate([np.empty(0), *rows]) for rows in itertools.product(*each)]
+        return np.array(together).reshape(len(together), -1)
+
+    @property
+    def support(self) -> Float2 | None:
+        """The values w can take, (cells, w_dim), where they are finitely many; else None."""
+        return self.values if self.fixed.all() else None
+
+    def probabilities(self, x: Float2) -> Float2:
+        """Return P(w = cell | x), (n, cells), the average over all draws."""
+        out: Float2 = self.cells(x)[..., 0]
+        return out
+
+    def cells(self, x: Float2) -> Float3:
+        """Return P(cell | x), then P(cell | x) E[w | cell, x] of the others, (n, cells, 1 + ..)."""
+        if len(x) == 1 and (known := flat_means(self._flat_cells, x)) is not None:
+            return known.mean(0)
+        terms = self._terms * max(self.card.unit_cells, 1)
+        rows, some = (max(CHUNK // size, 1) for size in (self.columns, terms))
+        out = []
+        for start in range(0, max(len(x), 1), rows):
+            total: Any = 0.0
+            for first in range(0, self.count, some):
+                index = np.arange(first, min(first + some, self.count))
+                block = x[start : start + rows]
+                total = total + self._by_rows(block, index, self._by_cell, self._over, 0).sum(0)
+            out.append(total / self.count)
+        return np.concatenate(out)
+
+    def _by_cell(self, run: SiteRun, at: Any) -> torch.Tensor:
+        """Return what :meth:`cells` averages, (draws, rows, cells, 1 + ..)."""
+        names = tuple(coded.name for coded in self._few)
+        means = [
+            mean
+            for coded in self.coded
+            if coded not in self._few
+            for mean in known_mean(run.nodes[coded.name]["fn"], coded).unbind(-1)
+        ]
+        return torch.stack([run.by_cell(names, term) for term in (None, *means)], -1)
+
+    @cached_property
+    def _flat_cells(self) -> Callable[..., torch.Tensor] | None:
+        """The same at one row for all draws, without Pyro: as asked for online."""
+        if self.columns > CHUNK or self.card.by_unit:
+            return None
+
+        def found(x: torch.Tensor) -> torch.Tensor:
+            (run,) = runs_at(self.model, x, self.draws, self.card, self._over)
+            return self._by_cell(run, None)
+
+        return written_down(found, self.card)
 
     def sample(self, x: Float2 | Float3, index: Any, rng: Any) -> Float3:
         """Draw w at x (n, p), or (len(index), n, p), once per entry of ``index``."""
@@ -338,15 +436,17 @@ class SitesKernel:
             value = run.nodes["w"]["value"]
             return value.reshape(-1, *value.shape[-2:])
         values = [
-            numbers_of(run.nodes[name]["value"], numbers)
-            for name, numbers in zip(self.card.columns, self.levels, strict=True)
+            value
+            for coded in self.coded
+            for value in coded.of(run.nodes[coded.name]["value"]).unbind(-1)
         ]
         return torch.stack([run.flat(value) for value in values], -1)
 
     def log_density(self, x: Float2, w: Float2, index: Any) -> Float2:
         """Return log p(w | x, draw), (len(index), n), of all columns together; NaN where w is."""
-        names, known = self.card.columns, torch.as_tensor(codes_of(w, self.levels))
-        each = dict(zip(names, known.unbind(-1), strict=True)) if names else {"w": known}
+        each = {"w": torch.as_tensor(w)}
+        if self.coded:
+            each = {coded.name: torch.as_tensor(coded.codes(w)) for coded in self.coded}
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
             return run.log_total(
@@ -363,52 +463,58 @@ class SitesKernel:
         """
         if not self.card.columns:
             return self.log_density(x, w, index)[..., None] if self.card.w_dim == 1 else None
-        known = torch.as_tensor(codes_of(w, self.levels))
+        known = torch.tensor(np.asarray(w, np.float64))
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
-            terms = [
-                run.log_total(log_prob_of(run.nodes[name]["fn"], known[at, j]))
-                for j, name in enumerate(self.card.columns)
-            ]
+            terms = [term for coded in self.coded for term in _column_terms(run, coded, known[at])]
             return torch.stack(terms, -1)
 
         return self._log_average(x, index, of, None)
 
-    def cdf(self, x: Float2, w: Float2, index: Any) -> Float3 | None:
+    @cached_property
+    def closed_cdf(self) -> bool:
+        """Whether every column has a distribution function, or few values, and none is drawn."""
+        if not self.coded or self.card.draws_for_means:
+            return False
+        if self.card.by_unit and not self.card.unit_cells:
+            return False
+        x = np.zeros((1, self.card.x_dim + self.card.by_unit))
+        try:
+            self.cdf_draws(x, np.zeros((1, self.card.w_dim)), np.arange(1))
+        except (NotImplementedError, AttributeError):
+            return False
+        return True
+
+    def cdf_draws(self, x: Float2, w: Float2, index: Any) -> Float3:
         """Return P(W_j <= w_j | x, draw), (len(index), n, w_dim); NaN where w is.
 
-        None where a column's distribution has neither a distribution function nor finite support.
+        Only where :attr:`closed_cdf`.
         """
         known = torch.tensor(np.asarray(w, np.float64))  # in numbers: it may lie between levels
-        if not self.card.columns:
-            return None
 
         def of(run: SiteRun, at: slice) -> torch.Tensor:
-            each = [
-                site_cdf(run.nodes[name]["fn"], torch.nan_to_num(known[at, j]), self.levels[j])
-                for j, name in enumerate(self.card.columns)
-            ]
-            if any(one is None for one in each):
-                raise _NoDistributionFunctionError
-            return torch.stack([run.average(one) for one in each if one is not None], -1)
+            each = []
+            for coded in self.coded:
+                own = torch.nan_to_num(known[at, coded.at])
+                found = site_cdf(run.nodes[coded.name]["fn"], own, coded)
+                each += [run.average(one) for one in found.unbind(-1)]
+            return torch.stack(each, -1)
 
-        try:
-            found = self._averaged(x, index, of)
-        except _NoDistributionFunctionError:
-            return None
+        found = self._averaged(x, index, of)
         found[:, np.isnan(w)] = np.nan
         return found
 
     def _means(
-        self, run: SiteRun, ask: Callable[..., torch.Tensor | None] = mean_of
+        self, run: SiteRun, known: Callable[[Any], bool] = has_known_mean
     ) -> Iterator[torch.Tensor]:
-        sites = zip(self.card.columns or ("w",), self.levels or ((),), strict=True)
-        for name, numbers in sites:
-            fn = run.nodes[name]["fn"]
-            mean = ask(fn, numbers)
-            if mean is None:
+        for coded in self.coded or (None,):
+            fn = run.nodes["w" if coded is None else coded.name]["fn"]
+            if known(fn):
+                mean = known_mean(fn, coded)
+            else:
                 mean = torch.stack([fn.sample() for _ in range(64)]).mean(0)
-            yield from (mean,) if self.card.columns else mean.unbind(-1)
+                mean = mean if coded is None else mean[..., None]
+            yield from mean.unbind(-1)
 
     def _averaged(
         self, x: Float2, index: Any, of: Callable[[SiteRun, slice], torch.Tensor]
@@ -456,10 +562,6 @@ class SitesKernel:
                 runs = runs_at(self.model, tensor[at], chosen, self.card, sums, w)
                 parts.append(torch.cat([of(run, at) for run in runs]))
             return torch.cat(parts, dim=1).numpy()
-
-
-class _NoDistributionFunctionError(Exception):
-    pass
 
 
 def runs_at(

@@ -20,10 +20,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pulse_pyro._core.arrays import Bool, Float, Float2, Float3, Int
+from pulse_pyro._pyro.codes import codes_of
 from pulse_pyro._pyro.compiled import flat_program
 from pulse_pyro._pyro.predict import CHUNK, flat_means, padded, written_down
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import SiteRun, SitesKernel, codes_of, known_mean, log_prob_of, runs_at
+from pulse_pyro._pyro.sites import SiteRun, SitesKernel, log_prob_of, runs_at
 from pulse_pyro.base import ModelCard
 
 POINTS = 32  # stored draws of a new unit's latents, for every posterior draw
@@ -93,7 +94,9 @@ class UnitKernel(SitesKernel):
         with _Alone(1) as alone:
             model = partial(self.model, unit=alone.unit)
             (run,) = runs_at(model, x, draws, self.card, sums)
-            return torch.stack([run.average(mean) for mean in self._means(run, known_mean)], -1)
+            return torch.stack(
+                [run.average(mean) for mean in self._means(run, lambda fn: True)], -1
+            )
 
     def _flat(
         self, key: Any, program: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]
@@ -281,14 +284,14 @@ class UnitKernel(SitesKernel):
         values : z of k units, (m, k, ...) each; derivatives with respect to them are those of the
         model. NaN of w is not seen.
         """
-        size, seen = _size(values), ~np.isnan(w)
+        size, code = _size(values), self._codes(w)
+        seen = ~np.isnan(code)
         if len(x) == 1 and seen.all() and not torch.is_grad_enabled():
-            found = self._weighed(x, w, values)
+            found = self._weighed(x, code, values)
             if found is not None:
                 return found
         total = torch.zeros(self.count, size, dtype=torch.float64)
         block = max(CHUNK // (self.count * size * self.card.w_dim * self.card.cells), 1)
-        code = codes_of(w, self.levels)
         with sandbox(0, "predict"), pyro.validation_enabled(False):
             for kind in np.unique(seen, axis=0):
                 rows = np.flatnonzero((seen == kind).all(-1))
@@ -297,14 +300,18 @@ class UnitKernel(SitesKernel):
                     total = total + self._alike(x[at], code[at], kind, values)
         return total
 
+    def _codes(self, w: Float2) -> Float2:
+        """Return w (n, w_dim) as the model sees it: a column for each site, or W as it is."""
+        return codes_of(w, self.coded) if self.coded else w
+
     def _weighed(
         self, x: Float2, w: Float2, values: Mapping[str, torch.Tensor]
     ) -> torch.Tensor | None:
-        """The same of one complete row, without Pyro."""
+        """The same of one complete row, without Pyro; w as :meth:`_codes` has it."""
         if self.card.sampled:
             return None
         names, size = self.card.columns, _size(values)
-        code = torch.as_tensor(codes_of(w, self.levels))
+        code = torch.as_tensor(w)
         valid = code.expand(size, -1)  # stands in for a later w outside the support
 
         def program(both: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:

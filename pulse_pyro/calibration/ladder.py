@@ -35,7 +35,7 @@ from pulse_pyro.data.history import History, Rows
 from pulse_pyro.diagnostics.leaks import met_before
 from pulse_pyro.features import Features
 from pulse_pyro.laws.adapter import as_law
-from pulse_pyro.laws.fitted import KnowsCells, PosteriorLaw
+from pulse_pyro.laws.fitted import PosteriorLaw, known_cells
 from pulse_pyro.laws.step import FittedStepLaw
 
 # checks with one of which failed no band given z feeds a policy, although no form is assumed: the
@@ -402,7 +402,7 @@ def _summed(law: FittedLaw, history: History, at: Int, mcse: Float2) -> bool:
     """Tell whether E[Phi] is a sum over values of W, or of the columns Phi is not affine in."""
     if getattr(law(history, at[:1]), "support", None) is not None:
         return True
-    return isinstance(getattr(law, "kernel", None), KnowsCells) and not mcse.any()
+    return known_cells(getattr(law, "kernel", None)) is not None and not mcse.any()
 
 
 BLOCK = 4_000_000  # values of Monte Carlo draws in flight

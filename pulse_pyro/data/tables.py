@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -148,7 +148,11 @@ def flat_from_frame(
         raise DataError("from_frame: the frame has no rows.")
     schema = _schema(frame, s_names, w_names, kinds or {})
     schema = replace(schema, cluster=cluster)
-    values = np.concatenate([_encoded(frame[c.name], c) for c in schema.columns], axis=1)
+
+    def place(i: int) -> str:
+        return f"row {i}, {unit} {frame[unit].iloc[i]!r}, {time} {frame[time].iloc[i]}"
+
+    values = np.concatenate([_encoded(frame[c.name], c, place) for c in schema.columns], axis=1)
     units, code = _units(frame[unit], unit)
     tick = _ticks(frame[time], time)
     order = np.lexsort((tick, code))
@@ -274,14 +278,16 @@ def declare(name: str, role: Literal["S", "W"], kind: str | Column) -> Column:
     return Column(name, role, word, period=length)  # type: ignore[arg-type]
 
 
-def _encoded(values: Series, column: Column) -> Float2:
+def _encoded(values: Series, column: Column, place: Callable[[int], str]) -> Float2:
     """Return the numeric columns, (rows, len(column.names)), of one column of the table."""
     if column.kind in ("categorical", "ordinal"):
         code, found = values.factorize()
-        known = column.encode([*found, None], "from_frame")
+        known = column.encode(
+            [*found, None], "from_frame", lambda i: place(int((code == i).argmax()))
+        )
         out: Float2 = known[code]  # -1, a missing value, is the last
         return out
-    return column.encode(_numeric(values, column.name, column.role), "from_frame")
+    return column.encode(_numeric(values, column.name, column.role), "from_frame", place)
 
 
 def _clusters(

@@ -39,6 +39,9 @@ TEXTS = {
     "above 1 the basis is too small, or residuals of a unit depend on each other.",
     "unseen_levels": "Values W may take that never occur in the fitted archive: how likely they "
     "are is told by the prior alone; merge such a level with its neighbour, or declare fewer.",
+    "as_plain_numbers": "W columns that are declared as no plain numbers, but are to this law: it "
+    "foretells halves of a level, and values beyond the last. laws.generalised_lags and mixed_lags "
+    "take them as they are declared.",
     "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
 }
 NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
@@ -72,4 +75,5 @@ def _judge(name: str, value: float) -> Check:
         return Check(name, verdict(-value, limits=(-warn, -fail)), value, fail, TEXTS[name])
     if name in LEAST:
         return Check(name, verdict(value, limits=LEAST[name]), value, LEAST[name][1], TEXTS[name])
-    return Check(name, "info", value, float("nan"), "For information.")
+    text = TEXTS.get(name, "For information.")
+    return Check(name, "info", value, float("nan"), text)

@@ -176,8 +176,8 @@ class KnowsValues(Protocol):
     """W takes finitely many values, and their probabilities say everything about it."""
 
     @property
-    def support(self) -> Float2:
-        """The values, (cells, w_dim), in model units."""
+    def support(self) -> Float2 | None:
+        """The values, (cells, w_dim), in model units; None of a law where they are not so few."""
 
     def probabilities(self, x: Float2) -> Float2:
         """Return P(w = cell | x), (n, cells), the average over all draws."""
@@ -187,8 +187,13 @@ class KnowsValues(Protocol):
 class KnowsCells(Protocol):
     """Some columns of W take finitely many values; given them the means of the others are known."""
 
-    fixed: Bool  # (w_dim,) columns of finitely many values
-    values: Float2  # (cells, fixed columns), what these take together
+    @property
+    def fixed(self) -> Bool:
+        """(w_dim,) columns of finitely many values; none of them, where this law has none."""
+
+    @property
+    def values(self) -> Float2:
+        """(cells, fixed columns), what these take together."""
 
     def cells(self, x: Float2) -> Float3:
         """Return P(cell | x), then P(cell | x) E[w | cell, x] of the others, (n, cells, 1 + ..)."""
@@ -196,7 +201,7 @@ class KnowsCells(Protocol):
 
 @runtime_checkable
 class KnowsCdf(Protocol):
-    """The distribution function of each column is closed form."""
+    """The distribution function of each column is closed form, unless ``closed_cdf`` is False."""
 
     def cdf_draws(self, x: Float2, w: Float2, index: Int) -> Float3:
         """Return P(w_j <= w | x, draw), (len(index), n, w_dim)."""
@@ -208,6 +213,22 @@ class KnowsVariance(Protocol):
 
     def variance_draws(self, x: Float2, index: Int) -> Float4:
         """Return Cov(w | x, draw), (len(index), n, w_dim, w_dim)."""
+
+
+def known_values(kernel: object) -> KnowsValues | None:
+    """Return a kernel whose W takes finitely many values, or None."""
+    return kernel if isinstance(kernel, KnowsValues) and kernel.support is not None else None
+
+
+def known_cells(kernel: object) -> KnowsCells | None:
+    """Return a kernel with columns of finitely many values, or None."""
+    return kernel if isinstance(kernel, KnowsCells) and kernel.fixed.any() else None
+
+
+def known_cdf(kernel: object) -> KnowsCdf | None:
+    """Return a kernel whose distribution functions are closed form, or None."""
+    closed = isinstance(kernel, KnowsCdf) and getattr(kernel, "closed_cdf", True)
+    return kernel if closed and isinstance(kernel, KnowsCdf) else None
 
 
 # The mixture over posterior draws at the rows that are asked for.
@@ -262,8 +283,10 @@ class PosteriorConditional:
     @property
     def support(self) -> Float2 | None:
         """The values W can take, (cells, w_dim), where they are finitely many; else None."""
-        kernel = self.law.kernel
-        return self.law.scaler.w_out(kernel.support) if isinstance(kernel, KnowsValues) else None
+        kernel = known_values(self.law.kernel)
+        if kernel is None or kernel.support is None:
+            return None
+        return self.law.scaler.w_out(kernel.support)
 
     @cached_property
     def _chances(self) -> Float2:
@@ -276,7 +299,8 @@ class PosteriorConditional:
     @property
     def closed_cdf(self) -> bool:
         """Whether :meth:`cdf` is closed form given the draws, where every input is seen."""
-        return isinstance(self.law.kernel, KnowsValues | KnowsCdf)
+        kernel = self.law.kernel
+        return known_values(kernel) is not None or known_cdf(kernel) is not None
 
     def expect(self, features: FeatureMap, *, size: int, rng: np.random.Generator) -> Expectation:
         """Return E[Phi((S_t, W), a) | S_1:t], mean and mcse (n, action, d).
@@ -288,8 +312,7 @@ class PosteriorConditional:
         support = self.support
         if support is not None:
             return enumerated(features, self.s, support, self.probabilities())
-        kernel = self.law.kernel
-        if isinstance(kernel, KnowsCells):
+        if (kernel := known_cells(self.law.kernel)) is not None:
             points, chance = self.law.cells_at(self.x)
             found = partly_enumerated(features, self.s, kernel.fixed, points, chance)
             if found is not None:
@@ -341,9 +364,9 @@ class PosteriorConditional:
             return cdf_of(support, self.probabilities(), w)
         out = np.empty(w.shape)
         closed = np.zeros(len(w), np.bool_)
-        if isinstance(kernel, KnowsCdf):
+        if (own := known_cdf(kernel)) is not None:
             closed = ~np.isnan(self.x.sum(-1))
-            out[closed] = self._closed_cdf(kernel, self.x[closed], w[closed])
+            out[closed] = self._closed_cdf(own, self.x[closed], w[closed])
         if not closed.all():
             index = self.law.pick(COVARIANCE_DRAWS, rng := stream(0, "cdf"))
             drawn = self.law.sample_at(self.x[~closed], index, rng)
@@ -667,8 +690,8 @@ class PosteriorLaw:
 
     def probabilities_at(self, x: Float2) -> Float2:
         """Return P(W = value | x), (n, cells), at rows x (n, p), for W of finitely many values."""
-        kernel = self.kernel
-        if not isinstance(kernel, KnowsValues):
+        kernel = known_values(self.kernel)
+        if kernel is None or kernel.support is None:
             raise ModelError(f"{self.law.label}: its W does not take finitely many values.")
         cells = len(kernel.support)
         out: Float2 = self._predicted(x, lambda rows: kernel.probabilities(rows)[None], 1, cells)[0]
@@ -679,8 +702,8 @@ class PosteriorLaw:
 
         Cells are the values that the columns of finitely many values take together.
         """
-        kernel = self.kernel
-        if not isinstance(kernel, KnowsCells):
+        kernel = known_cells(self.kernel)
+        if kernel is None:
             raise ModelError(f"{self.law.label}: no column of its W takes finitely many values.")
         cells, free = len(kernel.values), int((~kernel.fixed).sum())
 

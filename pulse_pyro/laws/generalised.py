@@ -15,7 +15,7 @@ from pulse_pyro._pyro.inference import Fit, Inference, Laplace, Nuts, Svi
 from pulse_pyro.base import Column, ModelCard, Summary
 from pulse_pyro.data.history import History, Rows
 from pulse_pyro.data.summary import as_summary
-from pulse_pyro.laws.law import FitData, Law, Unseen, run_model
+from pulse_pyro.laws.law import FitData, Law, Unseen, run_model, with_unseen
 from pulse_pyro.laws.responses import (
     RESPONSE_KINDS,
     Bernoulli,
@@ -372,11 +372,6 @@ def linked_kernel(
     """Return the NumPy form of prediction through a link."""
     finite = isinstance(response, FewValues)
     return (FiniteKernel if finite else GeneralisedKernel)(response, predictor, own)
-
-
-def with_unseen(fit: Fit, absent: int) -> Fit:
-    """Add to the figures of quality how many values that W may take never occur, if any."""
-    return replace(fit, quality=fit.quality | {"unseen_levels": float(absent)}) if absent else fit
 
 
 def never_seen(response: Response, codes: Float2) -> int:

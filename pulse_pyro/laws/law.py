@@ -130,9 +130,7 @@ def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
 
 def level_numbers(column: Column) -> tuple[float, ...]:
     """Return the numbers that the codes 0, 1, ... of an ordinal W column stand for."""
-    if column.kind != "ordinal":
-        return ()
-    return tuple(getattr(column, "numbers", map(float, range(len(column.levels)))))
+    return column.numbers if column.kind == "ordinal" else ()
 
 
 def wants(model: Callable[..., Any] | None, name: str) -> bool:
@@ -182,8 +180,10 @@ def run_model(
         w = torch.nan_to_num(w)
     archive = Archive(model, x, w, data.unit, extras, counts, wants(model, "unit"))
     bound, args = archive.whole
-    if card.columns:
-        check_values(bound, x, w, counts, label, partial(_place, data))
+    if card.columns or data.columns:
+        there = dict(zip(_numeric(data), ~torch.isnan(torch.as_tensor(data.w)).T, strict=True))
+        coded = tuple(column.name for column in data.columns if column.levels)
+        check_values(bound, x, w, counts or there, label, partial(_place, data), coded)
     problem = Problem(
         bound,
         args,
@@ -194,31 +194,72 @@ def run_model(
         archive=archive,
         unit=torch.as_tensor(data.unit) if archive.numbered else None,
     )
-    return card, run_engine(problem, how, seed)
+    absent = sum(
+        site.support - len(torch.unique(w[site.name][counts[site.name]]))
+        for site in card.sites
+        if site.name in counts and site.support
+    )
+    return card, with_unseen(run_engine(problem, how, seed), absent)
+
+
+def with_unseen(fit: Fit, absent: int) -> Fit:
+    """Add to the figures of quality how many values that W may take never occur, if any."""
+    return replace(fit, quality=fit.quality | {"unseen_levels": float(absent)}) if absent else fit
+
+
+def _numeric(data: FitData) -> tuple[str, ...]:
+    """Names of the numeric columns of W."""
+    return tuple(name for column in data.columns for name in column.names)
 
 
 def _place(data: FitData, row: int) -> str:
     """Tell where a row stands."""
-    unit = int(data.rows.unit[row])
+    rows = data.rows
+    unit = int(rows.unit[row])
     name = repr(data.units[unit]) if data.units else f"number {unit}"
-    return f"row {int(data.rows.time[row])} of unit {name}"
+    return f"row {int(rows.at[row])}, unit {name}, step {int(rows.time[row])}"
 
 
 def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     """Check a model on the rows, and note what the codes of its W columns stand for."""
+    from pulse_pyro._pyro.codes import codes_of, codings
     from pulse_pyro._pyro.contract import check_model
 
-    card = check_model(model, data.x, data.w, label, tuple(c.name for c in data.columns))
+    names = tuple(column.name for column in data.columns)
+    levels = tuple(level_numbers(column) for column in data.columns)
+    widths = tuple(len(column.names) for column in data.columns)
+    codes = codes_of(data.w, codings(names, levels, widths)) if names else None
+    card = check_model(model, data.x, data.w, label, names, codes)
     if card.by_unit and len(np.unique(data.rows.unit)) < 2:
-        names = ", ".join(repr(site.name) for site in card.unit_sites)
+        own = ", ".join(repr(site.name) for site in card.unit_sites)
         raise DataError(
-            f"{label}: {names} is drawn for every unit, but the archive holds one unit with "
+            f"{label}: {own} is drawn for every unit, but the archive holds one unit with "
             "complete rows, which cannot tell how units differ; add units, or leave plate 'units' "
             "out of the model."
         )
     if not card.columns:
         return card
-    return replace(card, levels=tuple(level_numbers(column) for column in data.columns))
+    for column in data.columns:
+        _check_levels(card, column, label)
+    return replace(card, levels=levels, widths=widths)
+
+
+def _check_levels(card: ModelCard, column: Column, label: str) -> None:
+    """Refuse a site whose values are no codes of the levels that its column is declared with."""
+    if column.kind not in ("ordinal", "categorical"):
+        return
+    site = next(site for site in card.sites if site.name == column.name)
+    count, kind = len(column.levels), site.distribution
+    if 0 < site.support <= count:
+        return
+    found = f"{site.support} values" if site.support else "no few values"
+    better = {"ordinal": "OrderedLogistic(line, cuts)", "categorical": "Categorical(logits=...)"}
+    raise ModelError(
+        f"{label}: column {column.name!r} is declared {column.kind} with {count} levels, "
+        f"{', '.join(column.levels)}, but its site, {kind}, takes {found}; write pyro.sample("
+        f'"{column.name}", dist.{better[column.kind]}, ...) over {count} codes, or declare the '
+        "column as it is."
+    )
 
 
 def _by_column(
@@ -230,10 +271,10 @@ def _by_column(
     """
     import torch
 
-    from pulse_pyro._pyro.sites import codes_of
+    from pulse_pyro._pyro.codes import codes_of, codings_of
 
-    codes = codes_of(data.w, card.levels)
-    there = ~np.isnan(data.w)
+    codes = codes_of(data.w, codings_of(card))
+    there = ~np.isnan(codes)
     sites = {site.name: site for site in card.sites}
     at = {name: j for j, name in enumerate(card.columns)}
     w, counts = {}, {}
@@ -442,7 +483,7 @@ class Law:
             seed=int(seed),
             rows=data.n,
             dropped=data.rows.dropped,
-            quality=fit.quality,
+            quality={**fit.quality, **law._as_numbers(history)},
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
@@ -470,6 +511,13 @@ class Law:
         """
         return RememberingLaw(self, kind)
 
+    def _as_numbers(self, history: History) -> dict[str, float]:
+        """Count the W columns that are declared another kind, but are plain numbers to this law."""
+        if self.family is None or hasattr(self.family, "settle"):
+            return {}
+        others = sum(column.kind != "real" for column in history.schema.w_columns)
+        return {"as_plain_numbers": float(others)} if others else {}
+
     @property
     def _linear(self) -> bool:
         return self.family is not None and self.family.linear
@@ -496,7 +544,9 @@ class Law:
         if broken:
             raise ConvergenceError(
                 f"{self.label}: draws of site {broken[0]!r} are not finite after {how!r}; rescale "
-                "the inputs, tighten the priors or try another engine."
+                "the inputs, tighten the priors or try another engine. A scale that the sites it "
+                "belongs to let run to 0 has no mode: write effect = scale * pyro.sample(..., "
+                "dist.Normal(0.0, 1.0)) for pyro.sample(..., dist.Normal(0.0, scale))."
             )
         return card, fit
 
@@ -543,7 +593,7 @@ class Law:
         from pulse_pyro._pyro.contract import samples_columns
 
         rows = history.rows(self.summary, holes="w")
-        names = history.schema.w_names
+        names = tuple(column.name for column in history.schema.w_columns)
         if not samples_columns(self.model, rows.x[:2], self.label, names):
             return history.rows(self.summary)
         keep = ~np.isnan(rows.w).all(-1)

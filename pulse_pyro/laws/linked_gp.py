@@ -44,7 +44,6 @@ from pulse_pyro.laws.generalised import (
     response_spec,
     sample_own,
     sample_predictor,
-    with_unseen,
 )
 from pulse_pyro.laws.gp_weights import (
     AMPLITUDE,
@@ -63,7 +62,7 @@ from pulse_pyro.laws.gp_weights import (
     starts,
 )
 from pulse_pyro.laws.hilbert import Hilbert
-from pulse_pyro.laws.law import FitData, Unseen, checked, run_model
+from pulse_pyro.laws.law import FitData, Unseen, checked, run_model, with_unseen
 from pulse_pyro.laws.responses import NegativeBinomial, Poisson, Response, ResponseKind
 
 HELD = 1e8  # values of rows times functions

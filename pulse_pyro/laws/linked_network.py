@@ -30,9 +30,8 @@ from pulse_pyro.laws.generalised import (
     never_seen,
     response_from,
     response_spec,
-    with_unseen,
 )
-from pulse_pyro.laws.law import FitData, Unseen
+from pulse_pyro.laws.law import FitData, Unseen, with_unseen
 from pulse_pyro.laws.layers import Layers, gaps, rows_for, with_mask
 from pulse_pyro.laws.responses import Response, ResponseKind
 

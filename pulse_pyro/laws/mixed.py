@@ -32,9 +32,8 @@ from pulse_pyro.laws.generalised import (
     response_spec,
     sample_own,
     sample_predictor,
-    with_unseen,
 )
-from pulse_pyro.laws.law import FitData, Law, Unseen, run_model
+from pulse_pyro.laws.law import FitData, Law, Unseen, run_model, with_unseen
 from pulse_pyro.laws.responses import (
     FewValues,
     Number,

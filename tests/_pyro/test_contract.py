@@ -217,3 +217,51 @@ def test_a_prior_that_breaks_its_own_likelihood_is_a_sentence():
 
     with pytest.raises(ModelError, match="failed"):
         check_model(negative_scale, X, W1)
+
+
+# A column that two sites observe.
+
+
+def doubled(obs):
+    """A 0/1 column with a second site that observes ``obs`` of it."""
+
+    def model(x, w=None):
+        w = w or {}
+        logits = (x * weights()).sum(-1)
+        with rows(x):
+            bad = pyro.sample("bad", dist.Bernoulli(logits=logits), obs=w.get("bad"))
+            pyro.sample("bad2", dist.Bernoulli(logits=logits), obs=obs(bad) if w else None)
+
+    return model
+
+
+def doubled_vector(x, w=None):
+    loc = line(x)
+    observe(x, w, loc)
+    if w is not None:
+        pyro.sample("again", dist.Normal(loc[..., 0], 1.0).to_event(1), obs=w[:, 0])
+
+
+@pytest.mark.parametrize("obs", [lambda bad: bad, lambda bad: bad.clone(), lambda bad: bad * 1.0])
+def test_a_second_site_of_a_column_is_refused(obs):
+    says = r"observe W column 'bad', 'bad' and 'bad2'.*pyro.sample\(\"bad\", ..., obs=w.get\(\"bad"
+    for w in (np.ones((12, 1)), (W1 > 0) * 1.0):
+        with pytest.raises(ModelError, match=says):
+            check_model(doubled(obs), X, w, columns=("bad",))
+    with pytest.raises(ModelError, match=r"observe w\[..., 0\], 'w' and 'again'.*delete 'again'"):
+        check_model(doubled_vector, X, W1)
+
+
+def test_what_else_a_model_observes_is_its_own_affair():
+    def selection(x, w=None, seen=None):
+        """A 0/1 column, and whether it was recorded: both are 1 in every row."""
+        w = w or {}
+        logits = (x * weights()).sum(-1)
+        with rows(x):
+            pyro.sample("bad", dist.Bernoulli(logits=logits + 3.0), obs=w.get("bad"))
+            there = None if seen is None else seen["bad"].to(x.dtype)
+            pyro.sample("there", dist.Bernoulli(0.9), obs=there)
+
+    for seed in range(5):
+        w = np.ones((12, 1)) if seed else np.zeros((12, 1))
+        assert check_model(selection, X[seed:], w[seed:], columns=("bad",)).columns == ("bad",)

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from pyro.ops.indexing import Vindex
 from scipy import integrate, special, stats
 
 import pulse_pyro as pp
@@ -19,6 +20,7 @@ from pulse_pyro._pyro.contract import asked_columns, check_model
 from pulse_pyro._pyro.predict import simulate_prior
 from pulse_pyro._pyro.sites import SitesKernel
 from pulse_pyro.base import Column
+from pulse_pyro.diagnostics.convergence import convergence
 from tests.helpers import assert_mean
 
 RNG = np.random.default_rng(0)
@@ -81,7 +83,7 @@ def test_a_column_given_another_is_summed_over_it_exactly(vectorised):
         assert_allclose(np.exp(each[..., 1]), bad, rtol=1e-12)
         joint = own.log_density(X, w, index)
         assert_allclose(np.exp(joint), bad * mood[:, :, 1, level], rtol=1e-12)
-        below = own.cdf(X, w + 0.5, index)
+        below = own.cdf_draws(X, w + 0.5, index)
         assert_allclose(below[..., 0], total[..., : level + 1].sum(-1), rtol=1e-12)
         assert_allclose(below[..., 1], 1.0, rtol=1e-12)
 
@@ -98,7 +100,7 @@ def test_declared_numbers_stand_for_codes():
     w, code = np.array([[5.0, 1.0]] * 6), np.array([[2.0, 1.0]] * 6)
     assert_array_equal(own.log_density(X, w, index), plain.log_density(X, code, index))
     assert np.isneginf(own.log_density(X, code + 1, index)).all()  # 3 is no level, 2 is not 0 or 1
-    assert_allclose(own.cdf(X, w - 0.5, index)[..., 0], total[..., :2].sum(-1), rtol=1e-12)
+    assert_allclose(own.cdf_draws(X, w - 0.5, index)[..., 0], total[..., :2].sum(-1), rtol=1e-12)
 
 
 def test_what_is_not_there_has_no_density():
@@ -106,7 +108,7 @@ def test_what_is_not_there_has_no_density():
     w = np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.nan]] * 2)
     each = own.column_log_density(X, w, np.arange(4))
     assert_array_equal(np.isnan(each), np.broadcast_to(np.isnan(w), each.shape))
-    assert_array_equal(np.isnan(own.cdf(X, w, [0])[0]), np.isnan(w))
+    assert_array_equal(np.isnan(own.cdf_draws(X, w, [0])[0]), np.isnan(w))
     assert_array_equal(np.isnan(own.log_density(X, w, [0])[0]), np.isnan(w).any(1))
 
 
@@ -147,7 +149,7 @@ def test_a_normal_latent_of_rows_is_integrated_out():
         )[0]
         w = np.tile([2.0, 1.0], (6, 1))
         assert_allclose(np.exp(own.log_density(X, w, index)[i, 0]), both, rtol=1e-6)
-    assert own.cdf(X, np.ones((6, 2)), index) is None  # Poisson has none in torch
+    assert not own.closed_cdf  # Poisson has none in torch
 
 
 def continuous_parent(x, w=None):
@@ -323,10 +325,50 @@ def test_a_column_has_one_site_of_one_number(model, says):
 def test_a_value_outside_its_kind_is_named_by_row_and_unit():
     frame = table()
     frame.loc[47, "bad"] = 2.0
-    with pytest.raises(DataError, match=r"nights: W column 'bad' holds 2 in row 7 of unit '2'"):
+    with pytest.raises(
+        DataError, match=r"nights: W column 'bad' holds 2 in row \d+, unit '2', step 7"
+    ):
         LAW.fit(history(frame, {"mood": KINDS["mood"]}), seed=0)
     with pytest.raises(DataError, match="'mood' was never recorded"):
         LAW.fit(history(frame.assign(mood=np.nan)[:40]), seed=0)
+
+
+def test_a_value_outside_its_kind_is_named_for_the_single_site_too():
+    def model(x, w=None):
+        b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with rows(x):
+            logits = b[..., None, :] if b.ndim > 1 else b
+            pyro.sample("w", dist.Bernoulli(logits=logits + 0 * x).to_event(1), obs=w)
+
+    frame = table()
+    frame["mood"] = (frame["mood"] > 1) * 1.0
+    frame.loc[47, "mood"] = 2.0
+    says = (
+        r"^single: W column 'mood' holds 2 in row \d+, unit '2', step 7, which its site, Bernoulli"
+    )
+    with pytest.raises(DataError, match=says) as caught:
+        pp.Law(model, pp.Lags(1), "single").fit(history(frame, {}), seed=0)
+    assert len(str(caught.value)) < 250
+
+
+def test_a_level_that_never_occurs_is_told_of():
+    frame = table()
+    frame.loc[frame["mood"] == 2, "mood"] = 1
+    law = LAW.fit(history(frame), pp.Laplace(50), seed=0)
+    assert law.record.quality["unseen_levels"] == 1.0
+    assert "unseen_levels" not in fitted().record.quality
+
+
+def test_a_declared_kind_that_a_law_takes_for_a_number_is_told_of():
+    kinds = {"mood": KINDS["mood"], "bad": "binary"}
+    declared = history(table(), kinds)
+    law = pp.linear_lags(1).fit(declared, seed=0)
+    assert law.record.quality["as_plain_numbers"] == 2.0
+    (line,) = [c for c in convergence(law.record) if c.name == "as_plain_numbers"]
+    assert line.verdict == "info"
+    assert "generalised_lags" in line.text
+    plain = pp.linear_lags(1).fit(history(table(), {}), seed=0)
+    assert "as_plain_numbers" not in plain.record.quality
 
 
 # Discrete latents of rows.
@@ -428,3 +470,128 @@ def endless(x, w=None):
 def test_what_cannot_be_summed_over_is_refused_with_a_line_to_write(model, says):
     with pytest.raises(ModelError, match=says):
         pp.Law(model, pp.Lags(1), "odd").fit(bumps(), seed=0)
+
+
+# A categorical column: one site of codes, and 0/1 columns for everybody else.
+
+
+PLACE = ("home", "work", "else")
+PLACE_DRAWS = {"c": RNG.standard_normal((4, 3)), "k": RNG.standard_normal((4, 3))}
+
+
+def placed(x, w=None):
+    """Where somebody is, one of three, and a mood that depends on it."""
+    w = w or {}
+    c, k = (pyro.sample(n, dist.Normal(torch.zeros(3), 1.0).to_event(1)) for n in ("c", "k"))
+    with rows(x):
+        place = pyro.sample("place", dist.Categorical(logits=c * x[..., :1]), obs=w.get("place"))
+        line = Vindex(k)[..., place.long()] + x[..., 0]
+        cuts = torch.tensor([-1.0, 0.0, 1.0])
+        pyro.sample("mood", dist.OrderedLogistic(line, cuts), obs=w.get("mood"))
+
+
+def placed_table(n=400, units=10, seed=1):
+    rng = np.random.default_rng(seed)
+    s = rng.standard_normal(n)
+    logits = s[:, None] * np.array([0.0, 1.0, -0.5])
+    place = (logits + rng.gumbel(size=(n, 3))).argmax(1)
+    mood = 1 + np.digitize(s + (place == 1) + rng.logistic(size=n), [-1.0, 0.0, 1.0])
+    frame = {"u": np.arange(n) % units, "t": np.arange(n) // units, "s": s, "mood": mood}
+    return pd.DataFrame(frame | {"place": np.array(PLACE)[place]})
+
+
+def placed_history(frame, missing=("place", "mood")):
+    kinds = {
+        "place": Column("place", kind="categorical", levels=PLACE),
+        "mood": Column("mood", kind="ordinal", levels=(1, 2, 3, 4)),
+    }
+    kinds = {name: kinds[name] for name in missing}
+    roles = {"observed": ["s"], "missing": list(missing), "kinds": kinds}
+    return pp.History.from_frame(frame, unit="u", time="t", **roles)
+
+
+def test_a_categorical_column_is_codes_inside_and_0_or_1_outside():
+    levels = {"levels": ((), (1.0, 2.0, 3.0, 4.0)), "widths": (2, 1)}
+    own = kernel(placed, ("place", "mood"), 3, PLACE_DRAWS, **levels)
+    line = PLACE_DRAWS["c"][:, None] * X
+    place = special.softmax(line, -1)  # (draws, rows, 3)
+    at = PLACE_DRAWS["k"][:, None] + X
+    below = special.expit(np.array([-1.0, 0.0, 1.0]) - at[..., None])
+    ends = [np.zeros((*at.shape, 1)), below, np.ones((*at.shape, 1))]
+    mood = np.diff(np.concatenate(ends, -1), axis=-1)  # (draws, rows, 3, 4)
+    index = np.arange(4)
+    found = own.mean_draws(X, index)
+    assert own.exact_mean
+    assert_allclose(found[..., :2], place[..., 1:], rtol=1e-12)
+    total = np.einsum("mnp,mnpk->mnk", place, mood)
+    assert_allclose(found[..., 2], total @ [1.0, 2.0, 3.0, 4.0], rtol=1e-12)
+    w = np.tile([0.0, 1.0, 3.0], (6, 1))
+    joint = np.exp(own.log_density(X, w, index))
+    assert_allclose(joint, place[..., 2] * mood[:, :, 2, 2], rtol=1e-12)
+    each = np.exp(own.column_log_density(X, w, index))
+    assert_allclose(each[..., 0], 1.0 - place[..., 1], rtol=1e-12)
+    assert_allclose(each[..., 1], place[..., 2], rtol=1e-12)
+    assert_allclose(each[..., 2], total[..., 2], rtol=1e-12)
+    cdf = own.cdf_draws(X, w + np.array([0.5, 0.0, 0.0]), index)
+    assert_allclose(cdf[..., 0], 1.0 - place[..., 1], rtol=1e-12)
+    assert_allclose(cdf[..., 1], 1.0, rtol=1e-12)
+    in_two_places = w + np.array([1.0, 0.0, 0.0])
+    assert np.isneginf(own.log_density(X, in_two_places, index)).all()
+    drawn = own.sample(X, np.tile(index, 4000), np.random.default_rng(0))
+    assert set(drawn[..., :2].sum(-1).ravel()) == {0.0, 1.0}
+    assert_mean(drawn - own.mean_draws(X, np.tile(index, 4000)), 0.0)
+
+
+def test_a_law_of_a_categorical_column_agrees_with_the_one_that_is_built_in(tmp_path):
+    def model(x, w=None):
+        w = w or {}
+        a, b = (pyro.sample(n, dist.Normal(torch.zeros(2), 2.5).to_event(1)) for n in "ab")
+        line = a + b * x[..., :1]
+        logits = torch.cat([torch.zeros_like(line[..., :1]), line], -1)
+        with rows(x):
+            pyro.sample("place", dist.Categorical(logits=logits), obs=w.get("place"))
+
+    fit, held_out = placed_history(placed_table(400, 16), ("place",)).split(seed=0)
+    law = pp.Law(model, pp.Lags(1), "place").fit(fit, pp.Laplace(1000), seed=0)
+    built_in = pp.generalised_lags(1).fit(fit, pp.Laplace(1000), seed=0)
+    assert law.card.vectorised
+    ours, theirs = law(held_out), built_in(held_out)
+    assert_allclose(ours.mean(), theirs.mean(), atol=0.02)  # their priors differ a little
+    assert_allclose(ours.log_density(held_out.w), theirs.log_density(held_out.w), atol=0.1)
+    save(law, tmp_path / "law")
+    assert_array_equal(load(tmp_path / "law", law=law.law)(held_out).mean(), ours.mean())
+    told = law.to_arviz(held_out, size=20)
+    assert list(told["log_likelihood"].data_vars)[:2] == ["place[work]", "place[else]"]
+    assert pp.diagnose(law, held_out, seed=0).verdict != "fail"
+
+
+def test_a_categorical_column_with_gaps_is_fitted_beside_another():
+    frame = placed_table()
+    frame.loc[::7, "place"] = None
+    history = placed_history(frame)
+    law = pp.Law(placed, pp.Lags(1), "placed").fit(history, pp.Laplace(200), seed=0)
+    assert law.record.rows == 400  # the mood of every row is there
+    phi = pp.Features(lambda s, w, a: a * w[:, :1] * w[:, 2:], 2, ("work*mood*a",))
+    assert np.isfinite(law(history, [0]).expect(phi, size=50, rng=RNG).mean).all()
+    others = placed_history(placed_table(seed=2).assign(u=lambda frame: frame["u"] + 90))
+    mood = pp.terms(["1", "mood*a"], 2, observed=["s"], missing=history.w_names)
+    assert pp.calibrate(law, others, mood, seed=0).law_id == law.id
+
+
+def test_a_site_must_have_the_levels_its_column_is_declared_with():
+    def normal_place(x, w=None):
+        w = w or {}
+        a = pyro.sample("a", normal())
+        with rows(x):
+            pyro.sample("place", dist.Normal(a, 1.0), obs=w.get("place"))
+
+    def four(x, w=None):
+        w = w or {}
+        c = pyro.sample("c", dist.Normal(torch.zeros(4), 1.0).to_event(1))
+        with rows(x):
+            pyro.sample("place", dist.Categorical(logits=c * x[..., :1]), obs=w.get("place"))
+
+    history = placed_history(placed_table(40), ("place",))
+    for model, found in ((normal_place, "Normal, takes no few values"), (four, "takes 4 values")):
+        with pytest.raises(ModelError, match=rf"'place' .* 3 levels, home, .*{found}.*3 codes"):
+            pp.Law(model, pp.Lags(1)).check(history)

@@ -116,7 +116,16 @@ def test_counts_and_flags_are_numbers_as_they_are():
 REFUSED = {
     "'visits' is declared count, but it holds -1": ("visits", "count", [0, 1, 2, -1, 0, 1]),
     "'visits' is declared count, but it holds 0.5": ("visits", "count", [0, 1, 2, 0.5, 0, 1]),
-    "'flag' is declared binary, but it holds 2": ("flag", "binary", [0, 1, 2, 0, 1, 0]),
+    "'flag' is declared binary, but it holds 2 in row 2, who 'a', day 2; correct": (
+        "flag",
+        "binary",
+        [0, 1, 2, 0, 1, 0],
+    ),
+    "'mood' has no level 'bad', which stands in row 4, who 'b', day 1": (
+        "mood",
+        Column("mood", kind="ordinal", levels=("low", "mid", "high")),
+        ["low", "high", "mid", "low", "bad", "bad"],
+    ),
     "'hour' must be numeric.*'noon'": ("hour", "clock 24", [0, 1, "noon", 3, 4, 5]),
     "'city' holds no level, all values": ("city", "categorical", [None] * 6),
     "there is no kind 'categrical'; did you mean 'categorical'": ("city", "categrical", None),

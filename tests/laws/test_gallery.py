@@ -110,6 +110,14 @@ def test_it_survives_being_saved(file, tmp_path):
     assert_array_equal(*draws)
 
 
+def test_it_goes_to_arviz(file):
+    _, history, fit, truth = fitted(file)
+    told = fit.to_arviz(history, size=10)
+    assert set(truth) <= set(told["posterior"].data_vars)
+    assert list(told["posterior_predictive"].data_vars) == list(history.w_names)
+    assert {"prior", "prior_predictive", "observed_data"} <= set(dict(told.items()))
+
+
 def test_rounds_that_lack_an_input_are_refused_in_a_sentence(file):
     law, _, fit, _ = fitted(file)
     assert "unseen inputs: rounds that lack one are refused" in repr(checked(file))
