@@ -12,20 +12,34 @@ and in the same way its covariance, distribution function and the chance of ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 from scipy import special
 
 from pulse_pyro._pyro.predict import has_mean
 
-if TYPE_CHECKING:
-    from pulse_pyro._pyro.filters import Answer
-    from pulse_pyro._pyro.program import Values
-
 LOG_2PI = 1.8378770664093453
 COUNTS = 20_000  # largest count whose distribution function is summed up
 REPEATS = 64  # draws behind a mean without a closed form
+
+Values = tuple[tuple[float, ...], ...]  # a row for each value of a W column; () of any number
+
+
+class Answer(NamedTuple):
+    """The law of W at rows, draw by draw: a mixture over cells, or one normal law.
+
+    log_weight : (draw, rows, cell). columns : distributions of each W, batch (draw, rows, cell).
+    values : what Phi sees of each, see Program. mean, cov : (draw, rows, w_dim[, w_dim]) of a
+    normal law, else None.
+    """
+
+    log_weight: torch.Tensor | None
+    columns: list[Any]
+    values: tuple[Values, ...]
+    mean: torch.Tensor | None = None
+    cov: torch.Tensor | None = None
+
 
 # One column given the cell: batch (draw, rows, cell).
 
@@ -36,7 +50,7 @@ def code_chances(fn: Any, values: Values) -> torch.Tensor:
     return torch.exp(fn.log_prob(codes)).movedim(0, -1)
 
 
-def known_mean(fn: Any, values: Values) -> torch.Tensor:
+def closed_site_mean(fn: Any, values: Values) -> torch.Tensor:
     """Return a column's mean in closed form, (..., width); no value decides what is done."""
     if values:
         return code_chances(fn, values) @ torch.tensor(values)
@@ -47,7 +61,7 @@ def site_mean(fn: Any, values: Values) -> torch.Tensor:
     """Return a column's mean, (..., width); of one without a closed form by 64 draws."""
     unknown = torch.isnan(getattr(fn, "mean", torch.zeros(()))).any()  # an S is not seen
     if values or has_mean(fn) or unknown:
-        return known_mean(fn, values)
+        return closed_site_mean(fn, values)
     return torch.stack([fn.sample() for _ in range(REPEATS)]).double().mean(0)[..., None]
 
 

@@ -25,7 +25,8 @@ import torch
 from torch.distributions import biject_to
 
 from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError
-from pulse_pyro._pyro.program import Program, Seen, Values, moments_of, state_values
+from pulse_pyro._pyro.answers import Answer
+from pulse_pyro._pyro.program import Program, Seen, moments_of, state_values
 
 LOG_2PI = 1.8378770664093453
 CHUNK = 2**22  # values in flight
@@ -48,21 +49,6 @@ class StepRows(NamedTuple):
 
     past: torch.Tensor
     y: torch.Tensor
-
-
-class Answer(NamedTuple):
-    """The law of W at rows, draw by draw: a mixture over cells, or one normal law.
-
-    log_weight : (draw, rows, cell). columns : distributions of each W, batch (draw, rows, cell).
-    values : what Phi sees of each, see Program. mean, cov : (draw, rows, w_dim[, w_dim]) of a
-    normal law, else None.
-    """
-
-    log_weight: torch.Tensor | None
-    columns: list[Any]
-    values: tuple[Values, ...]
-    mean: torch.Tensor | None = None
-    cov: torch.Tensor | None = None
 
 
 class Filter(Protocol):

@@ -18,14 +18,13 @@ from pyro.poutine.messenger import Messenger
 
 from pulse_pyro._core.arrays import Float
 from pulse_pyro._core.errors import ModelError, PulseError, nearest
-from pulse_pyro._pyro.answers import site_mean
+from pulse_pyro._pyro.answers import Values, site_mean
 from pulse_pyro._pyro.predict import has_mean
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro._pyro.sites import support_of
 from pulse_pyro.base import ModelCard, Site
 
 StateKind = Literal["discrete", "gaussian", "particles"]
-Values = tuple[tuple[float, ...], ...]  # a row for each value of a W column; () of any number
 MOST_STATES = 256
 PROBES = 4  # particles, and prior draws, a program is looked at with
 MOST_VALUES = 256  # of a W column that are gone through one by one

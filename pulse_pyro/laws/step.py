@@ -27,12 +27,17 @@ from pulse_pyro.laws.fitted import FitRecord, by_action, chosen
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from pulse_pyro._pyro.filters import Blocked, Filter
-    from pulse_pyro._pyro.program import Program, StepCard, Values
+    from pulse_pyro._pyro.answers import Values
+    from pulse_pyro._pyro.filters import Blocked
+    from pulse_pyro._pyro.program import Program, StepCard
+    from pulse_pyro._pyro.step_draws import ProgramDraws
     from pulse_pyro.laws.step_conditional import StepConditional
     from pulse_pyro.laws.step_series import StepFollower
 
 State = Literal["auto", "discrete", "gaussian", "particles"]
+LEAST, MOST = 128, 8192  # particles of a draw, where the fit chooses them
+WANTED = 0.1  # error of a draw's E[W], in predictive sds
+TRIED = (8, 60)  # units, and rows of each, that it is judged by
 STATES: tuple[State, ...] = ("auto", "discrete", "gaussian", "particles")
 
 
@@ -63,7 +68,10 @@ class StepLaw:
     state : how the state is handled. "auto": the forward algorithm where "z" has finitely many
         values; a Kalman filter where it is linear and Gaussian, as far as probes can tell (see
         ``why_not_gaussian``); particles otherwise. Or say which.
-    particles : of each posterior draw, where there is no exact filter.
+    particles : of each posterior draw, where there is no exact filter, in four filters that are
+        independent of each other: how they differ tells their error. "auto": the fit doubles them,
+        from 128 to at most 8,192, until a draw's E[W] is known to a tenth of the predictive sd of W
+        (root mean square over up to 480 rows of the archive; see ``record.quality``).
     draws : posterior draws, evenly spaced, that predictions are mixed over.
     name : for messages and reports.
 
@@ -104,7 +112,7 @@ class StepLaw:
     step: Callable[[Any, Any, Any], Any]
     memory: int = 1
     state: State = "auto"
-    particles: int = 500
+    particles: int | Literal["auto"] = "auto"
     draws: int = 50
     name: str = ""
 
@@ -118,7 +126,8 @@ class StepLaw:
         if self.state not in STATES:
             raise SettingError(f"StepLaw: state must be one of {STATES}, but got {self.state!r}.")
         whole(self.memory, "StepLaw: memory", 1)
-        whole(self.particles, "StepLaw: particles", 2)
+        if self.particles != "auto":
+            whole(self.particles, 'StepLaw: particles, where it is not "auto",', 8)
         whole(self.draws, "StepLaw: draws", 1)
 
     @property
@@ -273,7 +282,8 @@ class StepLaw:
             diverging=fit.diverging,
             sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
         )
-        return FittedStepLaw(self, fit.draws, card, record, history.clusters, history.schema)
+        fitted = FittedStepLaw(self, fit.draws, card, record, history.clusters, history.schema)
+        return fitted if fitted.filtered_exactly else fitted.with_enough(history)
 
 
 def _declared(column: Column) -> Values:
@@ -314,17 +324,6 @@ def _blocks(program: Program, card: StepCard, history: History) -> tuple[list[Bl
 
 
 # A fitted law, and one series as it unfolds.
-
-
-class FlatSteps(NamedTuple):
-    """Flat programs, None where there is none: see ``flat_program``.
-
-    step : (first, second, past (1, 1, memory, s_dim), y (1, 1, columns)) -> what is known then;
-    means : (first, second, past (1, memory, s_dim)) -> (draw, 1, w_dim).
-    """
-
-    step: Callable[..., Any] | None
-    means: Callable[..., Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,90 +369,74 @@ class FittedStepLaw:
             values=self.card.values,
         )
 
-    @property
-    def filtered_exactly(self) -> bool:
-        """Whether the state is summed or integrated out without Monte Carlo error."""
-        return self.card.state != "particles"
-
     @cached_property
     def mixed(self) -> Int:
         """Numbers of the posterior draws that predictions are mixed over."""
         count = len(next(iter(self.draws.values())))
         return np.unique(np.linspace(0, count - 1, min(self.law.draws, count)).astype(np.int64))
 
+    @property
+    def particles(self) -> int:
+        """Particles of each draw: as asked for, or as the fit found them to be needed."""
+        asked = self.law.particles
+        return int(self.record.quality.get("particles", LEAST)) if asked == "auto" else asked
+
+    def with_enough(self, history: History) -> FittedStepLaw:
+        """Return the law with as many particles as an archive asks for, and what their error is.
+
+        See :class:`StepLaw`; where their number was asked for, only their error is told.
+        """
+        every = np.linspace(0, len(history.units) - 1, min(TRIED[0], len(history.units)))
+        some = history.take(np.unique(every.astype(np.int64)))
+        some = some.where(some.step < TRIED[1])
+        asked = self.law.particles
+        count = LEAST if asked == "auto" else asked
+        while True:
+            quality = {**self.record.quality, "particles": float(count)}
+            law = replace(self, record=replace(self.record, quality=quality))
+            error = law.particle_error(some)
+            if asked != "auto" or error <= WANTED or count >= MOST:
+                break
+            count *= 2
+        quality["particle_error"] = error
+        return replace(law, record=replace(law.record, quality=quality))
+
+    def particle_error(self, history: History) -> float:
+        """Return the error of a draw's E[W] in predictive sds, root mean square over rows.
+
+        Of the worst column; infinite where all particles have weight zero.
+        """
+        try:
+            asked = self(history)
+            variance = np.diagonal(asked.covariance(), axis1=1, axis2=2)
+            share = np.nanmean(asked.rough**2 / variance, axis=0)
+        except ConvergenceError:
+            return float("inf")
+        return float(np.sqrt(share.max()))
+
+    @property
+    def filtered_exactly(self) -> bool:
+        """Whether the state is summed or integrated out without Monte Carlo error."""
+        return self.card.state != "particles"
+
     @cached_property
-    def filter(self) -> Filter:
-        """The filter at these draws."""
-        from pulse_pyro._pyro.sandbox import quiet
+    def at_draws(self) -> ProgramDraws:
+        """The program at the draws ``mixed``."""
+        from pulse_pyro._pyro.step_draws import ProgramDraws
 
-        with quiet():
-            return self.filter_at(np.arange(len(self.mixed)))
-
-    @cached_property
-    def flat(self) -> FlatSteps:
-        """One step and one mean without Pyro, as they are asked for online."""
-        import torch
-
-        from pulse_pyro._pyro import answers
-        from pulse_pyro._pyro.compiled import flat_program
-        from pulse_pyro._pyro.filters import StateBelief, StepRows
-        from pulse_pyro._pyro.sandbox import quiet
-
-        if self.card.state == "particles":
-            return FlatSteps(None, None)
-        every, columns = np.arange(len(self.mixed)), self.program.sampled
-
-        def met(first: Any, second: Any, past: Any, y: Any) -> Any:
-            rows = StepRows(past, y)
-            return tuple(self.filter_at(every).go(StateBelief(first, second), rows, columns)[0][0])
-
-        def means(first: Any, second: Any, past: Any) -> Any:
-            answer = self.filter_at(every).answer(StateBelief(first, second), past)
-            return answers.means(answer, answers.known_mean)
-
-        with quiet(0, "flat"):
-            known = [value.clone() for value in self.filter.start(1)]
-            shape = (1, 1, self.law.memory, len(self.schema.s_names))
-            past = [torch.randn(shape) for _ in range(2)]
-            y = [torch.randn(1, 1, len(columns)) for _ in range(2)]
-            for each in past:
-                each[..., -1, self.program.sampled_at] = torch.nan
-            y[1][..., :1] = torch.nan  # not seen
-            step = flat_program(met, (*known, past[0], y[0]), (*known, past[1], y[1]))
-            if not self.card.closed_mean:
-                return FlatSteps(step, None)
-            one, two = ((*known, each[0]) for each in past)
-            return FlatSteps(step, flat_program(means, one, two))
-
-    def filter_at(self, index: Int) -> Filter:
-        """Return the filter at some of the draws ``mixed``, by their places."""
-        import torch
-
-        from pulse_pyro._pyro.filters import make_filter
-
-        picked = {n: torch.tensor(value[self.mixed[index]]) for n, value in self.draws.items()}
-        p = self.program.parameters(picked)
-        return make_filter(self.program, p, len(index), self.card.state, self.law.particles)
+        values = {name: value[self.mixed] for name, value in self.draws.items()}
+        seed = self.record.seed
+        return ProgramDraws(self.program, self.card, values, self.particles, seed)
 
     @cached_property
     def id(self) -> str:
         """Fingerprint of the columns, the units and every draw; functions are not part of it."""
         about = (self.law.memory, self.card.state, self.schema.s_names, self.schema.w_names)
-        digest = hashlib.sha256(repr((about, self.law.draws, self.law.particles)).encode())
+        digest = hashlib.sha256(repr((about, self.law.draws, self.particles)).encode())
         for name, value in sorted(self.draws.items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
-
-    def randomness(self, *names: str | int) -> tuple[Any, ...]:
-        """Return what seeds a filter's random numbers; nothing where it needs none."""
-        return (self.record.seed, *names) if self.card.state == "particles" else ()
-
-    def pick(self, size: int, rng: np.random.Generator) -> Int:
-        """Choose among the draws ``mixed``: each equally often, in random order."""
-        whole(size, f"{self.law.label}: the number of draws", 1)
-        count = len(self.mixed)
-        return np.concatenate([rng.permutation(count) for _ in range(-(-size // count))])[:size]
 
     def __call__(self, source: Source, at: ArrayLike | None = None) -> StepConditional:
         """Return the law of W at the rows of a History, or of s (batch, time[, action], s_dim).
@@ -475,7 +458,7 @@ class FittedStepLaw:
         wanted = np.arange(rows)[chosen(at, rows)]
         place = np.full(rows + 1, -1)
         place[np.unique(wanted)] = np.arange(len(np.unique(wanted)))
-        found = Gathered(self, len(np.unique(wanted)))
+        found = Gathered(self.at_draws, len(np.unique(wanted)))
         for each, row in blocks:
             found.take_in(each, place[row])
         return found.conditional(s[wanted], place[wanted])
@@ -484,7 +467,7 @@ class FittedStepLaw:
         """Start to follow a series online, at the same cost at every step."""
         from pulse_pyro.laws.step_series import StepFollower
 
-        return StepFollower(self)
+        return StepFollower(self.at_draws)
 
     @property
     def table(self) -> DataFrame:

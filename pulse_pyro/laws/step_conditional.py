@@ -6,25 +6,22 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from scipy import special
 
-from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.arrays import Bool, Float, Float1, Float2, Float3, Int, whole
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro import answers
 from pulse_pyro._pyro.filters import StateBelief, effective
 from pulse_pyro._pyro.sandbox import quiet
+from pulse_pyro._pyro.step_draws import ProgramDraws
 from pulse_pyro.base import Expectation, FeatureMap
-from pulse_pyro.features import enumerated, expectation, partly_enumerated
+from pulse_pyro.features import Features, enumerated, expectation, partly_enumerated
 from pulse_pyro.laws.fitted import w_beside
 from pulse_pyro.laws.responses import covariance_of
-
-if TYPE_CHECKING:
-    from pulse_pyro.laws.step import FittedStepLaw
 
 CHUNK = 2**21  # values in flight
 SHARES = 1000  # draws behind a distribution function, or covariance, without a closed form
@@ -34,13 +31,14 @@ MOST_CELLS = 4096  # values of all columns together that are gone through
 class StepConditional:
     """p^(W | S_1:t) at n rows: a mixture over posterior draws and over what is known of the state.
 
-    belief : of the state at the rows. past : (n, memory, s_dim). s : (n, s_dim). means : (draw, n,
-    w_dim), where they are known better than from ``belief``, which may hold fewer particles.
+    law : the program at its posterior draws. belief : of the state at the rows. past : (n, memory,
+    s_dim). s : (n, s_dim). means : (draw, n, w_dim), where they are known better than from
+    ``belief``, which may hold fewer particles.
     """
 
     def __init__(
         self,
-        law: FittedStepLaw,
+        law: ProgramDraws,
         belief: StateBelief,
         past: Float3,
         s: Float2,
@@ -62,6 +60,8 @@ class StepConditional:
     @cached_property
     def _draw_means(self) -> Float3:
         """(draw, n, w_dim) E[W | S_1:t, draw]."""
+        import torch
+
         if self._means is not None:
             return self._means
         if len(self.s) == 1 and self.law.flat.means is not None:
@@ -71,7 +71,9 @@ class StepConditional:
 
     def mean_draws(self, size: int, *, rng: np.random.Generator) -> Float3:
         """Return posterior draws of E[W | S_1:t], (size, n, w_dim)."""
-        out: Float3 = self._draw_means[self.law.pick(size, rng)]
+        out: Float3 = self.law.by_draw(self._draw_means)[
+            self.law.pick(size, rng) // self.law.copies
+        ]
         return out
 
     def draws(self, size: int, *, rng: np.random.Generator) -> Float3:
@@ -87,7 +89,7 @@ class StepConditional:
             for start in range(0, len(self.s), block):
                 belief, past = self._rows(slice(start, start + block), index)
                 parts.append(answers.sampled(chosen_filter.answer(belief, past)).numpy())
-        return np.concatenate(parts, axis=1) if parts else np.empty((len(index), 0, self._w_dim))
+        return np.concatenate(parts, axis=1) if parts else np.empty((len(index), 0, self.law.w_dim))
 
     @cached_property
     def support(self) -> Float2 | None:
@@ -127,7 +129,7 @@ class StepConditional:
         if not self.law.filtered_exactly:
             return False
         try:
-            next(self._blocks(answers.cdfs, np.zeros((len(self.s), self._w_dim))))
+            next(self._blocks(answers.cdfs, np.zeros((len(self.s), self.law.w_dim))))
         except NotImplementedError:
             return False
         return True
@@ -138,7 +140,16 @@ class StepConditional:
         Exact given the posterior draws where the filter is and W takes finitely many values, or Phi
         is affine in w (in the columns of w that have not finitely many) and the mean closed form;
         otherwise by ``size`` draws.
+
+        Without an exact filter nothing is exact; the error is then told from the independent copies
+        of each draw's filter, and holds what they and the draws of W (so many at least that every
+        copy has one; none where Phi is affine in w or W takes a few values) contribute.
         """
+        if not self.law.filtered_exactly:
+            phi = features
+            if not isinstance(phi, Features):
+                phi = Features(features, features.actions, features.names)
+            return self._by_copies(phi, size, rng)
         if self.support is not None:
             return enumerated(features, self.s, self.support, self.probabilities())
         if self.exact and self._fixed.any() and self._codes is not None:
@@ -147,16 +158,62 @@ class StepConditional:
                 return found
         return expectation(self, features, self.s, size=size, rng=rng)
 
+    def _by_copies(self, phi: Features, size: int, rng: np.random.Generator) -> Expectation:
+        """Return E[Phi] as the average over all filters, and how far the copies of a draw differ.
+
+        With v_d the squared error of draw d, told by its copies, that of the average over D draws
+        is the sum over d of v_d / D^2.
+        """
+        codes = self._codes if self._fixed.all() else None
+        phi.check_rows(self.s, self._draw_means[0])
+        if codes is not None:
+            size, chance = 0, self._each(answers.chances, cells=len(codes))
+            points = np.broadcast_to(codes[:, None], (len(codes), *self._draw_means.shape[1:]))
+            each = [
+                np.einsum("mnc,cnd->mnd", chance, self._phi_at(phi, points, a))
+                for a in range(phi.actions)
+            ]
+        else:
+            w = self._draw_means[None]
+            if self.law.card.closed_mean and phi.affine_in_w(self.s, self.mean()):
+                size = 0
+            else:  # every filter draws as often
+                times = -(-whole(size, "expect: size", 2) // self.law.count)
+                size = times * self.law.count
+                drawn = self.draws_of(np.tile(np.arange(self.law.count), times), rng)
+                w = drawn.reshape(times, *self._draw_means.shape)
+            each = [np.mean([self._phi_at(phi, v, a) for v in w], 0) for a in range(phi.actions)]
+        squares = [self.law.squared_errors(one).mean(0) * self.law.copies for one in each]
+        mcse = np.sqrt(np.stack(squares, axis=1) / self.law.count)
+        return Expectation(np.stack([one.mean(0) for one in each], axis=1), mcse, False, size)
+
+    def _phi_at(self, phi: Features, w: Float3, action: int) -> Float3:
+        """Return Phi at w (m, n, w_dim) and S of the rows, (m, n, d)."""
+        s = np.broadcast_to(self.s, (len(w), *self.s.shape)).reshape(-1, self.s.shape[-1])
+        return phi(s, w.reshape(-1, w.shape[-1]), action).reshape(*w.shape[:2], -1)
+
     def _by_codes(self, codes: Float2) -> tuple[Float3, Float2]:
         """Return E[W | codes], (n, cells, w_dim), and P(codes), (n, cells)."""
         blocks = self._blocks(answers.means_by_codes, cells=len(codes))
         both = np.concatenate([each.mean(0) for each in blocks])
         chance: Float2 = both[..., 0]
-        points = np.empty((*chance.shape, self._w_dim))
+        points = np.empty((*chance.shape, self.law.w_dim))
         points[..., self._fixed] = codes
         # a cell without a chance has no mean: any number will do, it is not counted
         points[..., ~self._fixed] = both[..., 1:] / np.where(chance > 0.0, chance, 1.0)[..., None]
         return points, chance
+
+    @property
+    def rough(self) -> Float2:
+        """Standard error of each draw's E[W], (n, w_dim), the root mean square over draws.
+
+        That of :meth:`mean`, their average, is smaller by the root of the number of draws. 0 with
+        an exact filter.
+        """
+        if self.law.filtered_exactly:
+            return np.zeros((len(self.s), self.law.w_dim))
+        out: Float2 = np.sqrt(self.law.squared_errors(self._draw_means).mean(0))
+        return out
 
     def covariance(self) -> Float3:
         """Return Cov(W | S_1:t), (n, w_dim, w_dim): noise, state and posterior together.
@@ -201,6 +258,21 @@ class StepConditional:
         out: Float1 = special.logsumexp(each, axis=0) - np.log(len(each))
         return out
 
+    def log_densities(self, w: Float2, index: Int) -> Float2:
+        """Return log p(W = w | S_1:t, draw), (len(index), n), of chosen draws, by their places."""
+        found = self._each(answers.joint_log_densities, self.law.program.encoded(self._beside(w)))
+        return self._per_draw(found)[index]
+
+    def column_log_densities(self, w: Float2, index: Int) -> Float3:
+        """Return log p(W_j = w_j | S_1:t, draw), (len(index), n, w_dim), of chosen draws."""
+        return self._per_draw(self._each(answers.log_densities, self._beside(w)))[index]
+
+    def _per_draw(self, log: Float) -> Float:
+        """Average densities over the copies of a draw."""
+        apart = log.reshape(-1, self.law.copies, *log.shape[1:])
+        out: Float = special.logsumexp(apart, axis=1) - np.log(self.law.copies)
+        return out
+
     @property
     def effective_size(self) -> float:
         """Particles that count, the least of any row and draw; infinite with an exact filter."""
@@ -209,25 +281,22 @@ class StepConditional:
         return float(effective(self._belief.second).min())
 
     @property
-    def _w_dim(self) -> int:
-        return len(self.law.schema.w_names)
-
-    @property
     def _cells(self) -> int:
         """Values a draw has in flight at a row."""
         parts = self._belief.first if self.law.filtered_exactly else self._belief.second
         power = 2 if self.law.card.state == "gaussian" else 1
         widest = max(len(values) for values in ((), *self.law.card.values)) or 1
-        cells: int = parts.shape[-1] ** power * self._w_dim * widest
+        cells: int = parts.shape[-1] ** power * self.law.w_dim * widest
         return cells
 
     def _beside(self, w: ArrayLike) -> Float2:
-        return w_beside(w, (len(self.s), self._w_dim), self.law.law.label)
+        return w_beside(w, (len(self.s), self.law.w_dim), self.law.program.label)
 
-    def _rows(self, at: slice, index: Int | None = None) -> tuple[StateBelief, torch.Tensor]:
+    def _rows(self, at: slice, index: Int | None = None) -> tuple[StateBelief, Any]:
         """Return what is known at some rows, of some draws, and their past as tensors."""
+        import torch
 
-        def part(values: torch.Tensor) -> torch.Tensor:
+        def part(values: Any) -> Any:
             if values.ndim < 2:
                 return values
             return values[:, at] if index is None else values[:, at][torch.as_tensor(index)]
@@ -235,13 +304,15 @@ class StepConditional:
         belief = StateBelief(*(part(values) for values in self._belief))
         return belief, torch.as_tensor(self._past[at])
 
-    def _each(self, ask: Callable[..., Any], *given: Float2) -> Float:
+    def _each(self, ask: Callable[..., Any], *given: Float2, cells: int = 1) -> Float:
         """Ask the law of W, (draw, n, ...); given : (n, ...) for each row."""
-        return np.concatenate(list(self._blocks(ask, *given)), axis=1)
+        return np.concatenate(list(self._blocks(ask, *given, cells=cells)), axis=1)
 
     def _blocks(self, ask: Callable[..., Any], *given: Float2, cells: int = 1) -> Iterator[Float]:
         """Yield (draw, rows, ...) block of rows by block; cells : values asked for at a row."""
-        block = max(CHUNK // (len(self.law.mixed) * self._cells * cells), 1)
+        import torch
+
+        block = max(CHUNK // (self.law.count * self._cells * cells), 1)
         # a mean without a closed form is drawn: the same way every time
         seed = () if self.law.card.closed_mean else (0, "ask")
         for start in range(0, max(len(self.s), 1), block):

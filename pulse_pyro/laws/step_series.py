@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
@@ -15,10 +14,9 @@ from pulse_pyro._core.progress import bar
 from pulse_pyro._pyro import answers
 from pulse_pyro._pyro.filters import StateBelief, StepRows, systematic
 from pulse_pyro._pyro.sandbox import quiet
+from pulse_pyro._pyro.step_draws import COPIES, ProgramDraws
+from pulse_pyro.data.summary import Lags
 from pulse_pyro.laws.step_conditional import CHUNK, StepConditional
-
-if TYPE_CHECKING:
-    from pulse_pyro.laws.step import FittedStepLaw
 
 KEPT = 64  # particles a draw keeps of each row of an archive
 
@@ -26,26 +24,28 @@ KEPT = 64  # particles a draw keeps of each row of an archive
 class Gathered:
     """What is known of the state at the rows asked for, put together block by block."""
 
-    def __init__(self, law: FittedStepLaw, count: int) -> None:
+    def __init__(self, law: ProgramDraws, count: int) -> None:
         self.law, self.count = law, count
         self.parts: list[Any] = [None, None]
         self.means: Any = None
-        self.past = np.empty((count, law.law.memory, len(law.schema.s_names)))
+        self.past = np.empty((count, law.program.memory, len(law.program.s_names)))
 
     def take_in(self, s: Float3, place: Int) -> None:
         """Filter series s (series, time, s_dim); place : (series, time) of its rows, -1: unused."""
+        import torch
+
         law, program = self.law, self.law.program
         past, y = program.windows(s), s[..., program.sampled_at]
-        particles = law.card.state == "particles"
-        cells = law.law.particles if particles else max(law.card.states, 4)
-        width = max(CHUNK // (len(law.mixed) * cells * (1 if particles else s.shape[1])), 1)
+        exact = law.filtered_exactly
+        cells = max(law.card.states, 4) * s.shape[1] if exact else law.each
+        width = max(CHUNK // (law.count * cells), 1)
         # up to the last row that is asked for: what comes later tells it nothing
         used = np.flatnonzero((place >= 0).any(0))
         last = int(used[-1]) + 1 if len(used) else 0
         for start in bar(range(0, len(s) if last else 0, width), label="series"):
             at = slice(start, start + width)
             rows = StepRows(torch.as_tensor(past[at, :last]), torch.as_tensor(y[at, :last]))
-            with quiet(law.record.seed, "filter", start):
+            with quiet(law.seed, "filter", start):
                 belief = law.filter.start(len(rows.y))
                 for t, known in enumerate(self._beliefs(belief, rows)):
                     self._keep(known, place[at, t], past[at, t])
@@ -53,7 +53,7 @@ class Gathered:
     def _beliefs(self, belief: StateBelief, rows: Any) -> Iterator[StateBelief]:
         """Yield what is known after each row; particles are kept for one row at a time."""
         program = self.law.program
-        if self.law.card.state != "particles":
+        if self.law.filtered_exactly:
             yield from self.law.filter.go(belief, rows, program.sampled)[0]
             return
         for t in range(rows.y.shape[1]):
@@ -62,13 +62,14 @@ class Gathered:
             yield belief
 
     def _keep(self, known: StateBelief, place: Int, past: Float3) -> None:
+        import torch
 
         at = np.flatnonzero(place >= 0)
         if not len(at):
             return
         to = place[at]
         self.past[to] = past[at]
-        if self.law.card.state == "particles":
+        if not self.law.filtered_exactly:
             known = StateBelief(known.first[:, at], known.second[:, at])
             answer = self.law.filter.answer(known, torch.as_tensor(past[at]))
             means = answers.means(answer)
@@ -76,7 +77,7 @@ class Gathered:
                 self.means = np.empty((means.shape[0], self.count, means.shape[-1]))
             self.means[:, to] = means.numpy()
             if self.count > 1:
-                index = systematic(known.second, KEPT)
+                index = systematic(known.second, KEPT // COPIES)
                 extra = known.first.dim() - 3
                 wide = index.reshape(*index.shape, *(1,) * extra)
                 wide = wide.expand(*index.shape, *known.first.shape[3:])
@@ -94,6 +95,8 @@ class Gathered:
 
     def conditional(self, s: Float2, place: Int) -> StepConditional:
         """Return the law of W at rows, by their places."""
+        import torch
+
         if self.parts[0] is None:  # no row is asked for
             with quiet(0, "none"):
                 self.parts = [v if v.dim() < 2 else v[:, :0] for v in self.law.filter.start(1)]
@@ -106,11 +109,11 @@ class Gathered:
 class StepFollower:
     """One series as it unfolds: what is known of its state, draw by draw."""
 
-    def __init__(self, law: FittedStepLaw) -> None:
-        self._law = law
-        self._rows = np.full((law.law.memory, len(law.schema.s_names)), np.nan)
+    def __init__(self, law: ProgramDraws) -> None:
+        self._law, self._summary = law, Lags(law.program.memory)
+        self._rows = np.full((law.program.memory, len(law.program.s_names)), np.nan)
         self._count = 0
-        with quiet(law.record.seed, "follow"):
+        with quiet(law.seed, "follow"):
             self._belief = law.filter.start(1)
         self._shown: StateBelief | None = None
 
@@ -150,13 +153,14 @@ class StepFollower:
         It counts from the next row on. Taken in again, or in parts, it replaces what was told of
         this row.
         """
+        import torch
+
         law, value = self._law, np.asarray(w, np.float64).reshape(-1)
         if self._shown is None:
             raise DataError("push: W is of the newest row, but there is none yet; push S first.")
-        if value.shape != (len(law.schema.w_names),) or np.isinf(value).any():
+        if value.shape != (law.w_dim,) or np.isinf(value).any():
             raise DataError(
-                f"push: w must hold {len(law.schema.w_names)} numbers, one a W column, but got "
-                f"{w!r}."
+                f"push: w must hold {law.w_dim} numbers, one a W column, but got {w!r}."
             )
         given = torch.as_tensor(law.program.encoded(value[None]))
         past = torch.as_tensor(self._window(self._rows))[None]
@@ -166,13 +170,15 @@ class StepFollower:
             if odd is not None:
                 raise DataError(
                     f"push: w is {value.tolist()} at step {self._count - 1} of this series, but "
-                    f"column {law.program.w_names[odd]!r} cannot be that under {law.law.label}; "
-                    "correct it, or declare its levels."
+                    f"column {law.program.w_names[odd]!r} cannot be that under "
+                    f"{law.program.label}; correct it, or declare its levels."
                 )
             self._belief = law.filter.reveal(self._shown, past, given)
 
     def _met(self, s: Float1, rows: Float2) -> StateBelief:
         """Return what is known of the state once S_t has been met."""
+        import torch
+
         law = self._law
         past = torch.as_tensor(self._window(rows))[None, None]
         y = torch.as_tensor(s[law.program.sampled_at])[None, None]
@@ -188,7 +194,7 @@ class StepFollower:
 
     def inputs(self) -> Float1:
         """Return x_t: S of the last rows, the newest first."""
-        return self._law.summary.last(self._rows)
+        return self._summary.last(self._rows)
 
     def state(self) -> dict[str, Float]:
         """Return all that has been taken in, as arrays."""
@@ -200,6 +206,7 @@ class StepFollower:
 
     def restore(self, state: Mapping[str, Float]) -> None:
         """Go on from where :meth:`state` was taken."""
+        import torch
 
         def belief(name: str) -> StateBelief:
             return type(self._belief)(
