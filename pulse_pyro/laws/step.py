@@ -158,10 +158,12 @@ class StepLaw:
 
     def check(self, history: History) -> StepCard:
         """Run the program on a few rows and say how it is filtered, or which rule it breaks."""
-        return self._checked(history)[1]
+        program, card = self._checked(history)
+        self._refuse_outside(history, program, card)
+        return card
 
     def _checked(self, history: History) -> tuple[Program, StepCard]:
-        from pulse_pyro._pyro.program import check_program, outside
+        from pulse_pyro._pyro.program import check_program
 
         if not isinstance(history, History):
             raise DataError(
@@ -171,15 +173,18 @@ class StepLaw:
         longest = history.unit(int(history.lengths.argmax()))
         time = max(self.memory + 1, len(longest.s))
         s = np.resize(longest.s, (1, time, longest.s.shape[1]))
-        program, card = check_program(self.program(history.schema), s, self.state)
-        y = np.concatenate([history.s[:, program.sampled_at], program.encoded(history.w)], axis=-1)
-        odd = outside(program, [site.name for site in card.globals], s, y)
-        if odd is not None:
-            self._refuse(history, *odd)
-        return program, card
+        return check_program(self.program(history.schema), s, self.state)
 
-    def _refuse(self, history: History, row: int, name: str, distribution: str) -> None:
+    def _refuse_outside(self, history: History, program: Program, card: StepCard) -> None:
         """Refuse a value that its site cannot have."""
+        from pulse_pyro._pyro.program import outside
+
+        y = np.concatenate([history.s[:, program.sampled_at], program.encoded(history.w)], axis=-1)
+        sites = [site.name for site in card.globals]
+        odd = outside(program, sites, history.s[None, : self.memory + 1], y)
+        if odd is None:
+            return
+        row, name, distribution = odd
         both = dict(zip(history.s_names, history.s[row], strict=True))
         both |= dict(zip(history.w_names, history.w[row], strict=True))
         column = next(each for each in history.schema.columns if each.name == name)
@@ -255,6 +260,7 @@ class StepLaw:
                 name = history.w_names[int(empty.argmax())]
                 raise DataError(f"{self.label}: W column {name!r} is never recorded; leave it out.")
         program, card = self._checked(history)
+        self._refuse_outside(history, program, card)
         engines = self.engines if card.state != "particles" else (Svi, Nuts)
         reason = "" if card.state != "particles" else f"every state is a site, since {card.why}"
         engine = choose_engine(how, engines, self.label, reason)
