@@ -475,6 +475,22 @@ class FittedStepLaw:
 
         return StepFollower(self.at_draws)
 
+    def holding(self, index: Int) -> FittedStepLaw:
+        """Return the law with some of its draws alone, all of them mixed."""
+        draws = {name: value[index] for name, value in self.draws.items()}
+        # as many particles as before, whatever the number was found by
+        law = replace(self.law, draws=len(index), particles=max(self.particles, 8))
+        return replace(self, law=law, draws=draws)
+
+    def to_arviz(self, history: History | None = None, *, seed: int = 0, size: int = 500) -> Any:
+        """Return the posterior for ArviZ, and predictions of a history's W; see ``to_tree``.
+
+        Scores are log p(w_t | S_1:t, draw): W of earlier rows are not looked at.
+        """
+        from pulse_pyro.laws.arviz_tree import to_tree
+
+        return to_tree(self, history, seed=seed, size=size)  # type: ignore[arg-type]
+
     @property
     def table(self) -> DataFrame:
         """Posterior mean and sd of every parameter."""

@@ -81,7 +81,7 @@ class StepConditional:
         return self.draws_of(self.law.pick(size, rng), rng)
 
     def draws_of(self, index: Int, rng: np.random.Generator) -> Float3:
-        """Draw W once for each of the draws that are mixed, by their places: (len(index), ...)."""
+        """Draw W once for each of the filters, by their places: (len(index), n, w_dim)."""
         seed, block = int(rng.integers(2**62)), max(CHUNK // (len(index) * self._cells), 1)
         parts = []
         with quiet(seed, "draws"):
