@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "law": Kind("PosteriorLaw", "laws.saved", ("law",)),
-    "step_law": Kind("FittedStepLaw", "laws.step", ("law",)),
+    "step_law": Kind("FittedStepLaw", "laws.step_saved", ("law",)),
     "average_law": Kind("AverageLaw", "calibration.saved", ("law",)),
     "repaired_law": Kind("RepairedLaw", "calibration.saved", ("law",)),
     "calibration": Kind("Calibration", "calibration.saved", ("law", "features")),

@@ -25,6 +25,7 @@ import torch
 from torch.distributions import biject_to
 
 from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError
+from pulse_pyro._pyro.answers import Answer
 from pulse_pyro._pyro.program import Program, Seen, moments_of, state_values
 
 LOG_2PI = 1.8378770664093453
@@ -50,19 +51,6 @@ class StepRows(NamedTuple):
     y: torch.Tensor
 
 
-class Answer(NamedTuple):
-    """The law of W at rows, draw by draw: a mixture over cells, or one normal law.
-
-    log_weight : (draw, rows, cell). columns : distributions of each W, batch (draw, rows, cell).
-    mean, cov : (draw, rows, w_dim[, w_dim]) of a normal law, else None.
-    """
-
-    log_weight: torch.Tensor | None
-    columns: list[Any]
-    mean: torch.Tensor | None = None
-    cov: torch.Tensor | None = None
-
-
 class Filter(Protocol):
     """A filter of one program at some draws of its parameters."""
 
@@ -75,7 +63,10 @@ class Filter(Protocol):
         """Meet rows one after the other; return what is known after each, and log p(y)."""
 
     def reveal(self, belief: StateBelief, past: torch.Tensor, w: torch.Tensor) -> StateBelief:
-        """Take in W (series, w_dim) of the row just met, past (series, memory, s_dim)."""
+        """Take in W (series, columns), as sites see it, of the row just met.
+
+        past (series, memory, s_dim).
+        """
 
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """Return the law of W at rows (series,), past (series, memory, s_dim)."""
@@ -175,7 +166,8 @@ class Forward:
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """See :class:`Filter`."""
         seen = self._asked(past)
-        return Answer(belief.first, [seen.columns[name] for name in self.program.w_names])
+        columns = [seen.columns[name] for name in self.program.w_names]
+        return Answer(belief.first, columns, self.program.values)
 
 
 # A linear Gaussian state: the Kalman filter.
@@ -277,7 +269,7 @@ class Kalman:
         at = self.affine(past, self.program.w_names)
         mean = (at.slope @ belief.first[..., None])[..., 0] + at.level
         cov = at.slope @ belief.second @ at.slope.transpose(-1, -2)
-        return Answer(None, [], mean, cov + torch.diag_embed(at.variance))
+        return Answer(None, [], (), mean, cov + torch.diag_embed(at.variance))
 
 
 def _left(y: torch.Tensor, at: Affine) -> tuple[torch.Tensor, torch.Tensor]:
@@ -373,7 +365,8 @@ class Particles:
         z, log = belief
         seen = self.program.run(self.p, z, past[:, None], value=z)
         weight = torch.log_softmax(log, -1)
-        return Answer(weight, [seen.columns[name] for name in self.program.w_names])
+        columns = [seen.columns[name] for name in self.program.w_names]
+        return Answer(weight, columns, self.program.values)
 
     def _refuse_zero(self, log: torch.Tensor, y: torch.Tensor, columns: Sequence[str]) -> None:
         lost = torch.isneginf(log.amax(-1))

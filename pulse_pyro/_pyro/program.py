@@ -18,13 +18,16 @@ from pyro.poutine.messenger import Messenger
 
 from pulse_pyro._core.arrays import Float
 from pulse_pyro._core.errors import ModelError, PulseError, nearest
+from pulse_pyro._pyro.answers import Values, site_mean
 from pulse_pyro._pyro.predict import has_mean
 from pulse_pyro._pyro.sandbox import sandbox
+from pulse_pyro._pyro.sites import support_of
 from pulse_pyro.base import ModelCard, Site
 
 StateKind = Literal["discrete", "gaussian", "particles"]
 MOST_STATES = 256
 PROBES = 4  # particles, and prior draws, a program is looked at with
+MOST_VALUES = 256  # of a W column that are gone through one by one
 LONGEST = 300  # steps a program is run for, to see whether its state explodes
 WRITE = (
     "write the step so that it broadcasts: (x * b).sum(-1) for x @ b, Vindex(level)[..., z] "
@@ -97,6 +100,10 @@ class Program:
     prior() samples global sites and returns p; first(p) samples "z" before the first row; and
     step(p, z, s_past) samples the next "z", then columns of S (``sampled``, those that may be
     unseen) and all columns of W. s_past (..., memory, s_dim), the newest row last.
+
+    w_names : W columns of the table, a site each. values : for each of them what Phi sees of the
+    codes 0, 1, ... that its site takes: the numbers of an ordinal column, a row of 0 and 1 of a
+    category; () where a site takes what Phi sees.
     """
 
     prior: Callable[[], Any]
@@ -108,6 +115,7 @@ class Program:
     label: str
     sampled: tuple[str, ...] = ()
     z_shape: tuple[int, ...] = ()
+    values: tuple[Values, ...] = ()
 
     def parameters(self, draws: Mapping[str, torch.Tensor]) -> Any:
         """Return p at draws (draw, *site shape) of the global sites, ready to broadcast."""
@@ -161,9 +169,33 @@ class Program:
         return out
 
     @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """How many numbers Phi sees of each W column."""
+        return tuple(len(values[0]) if values else 1 for values in self.values)
+
+    def encoded(self, w: Float) -> Float:
+        """Return W (..., w_dim) as sites see it, (..., columns); -1 is none of a column's values.
+
+        NaN stays.
+        """
+        cuts = np.cumsum(self.widths)[:-1]
+        own = zip(np.split(w, cuts, axis=-1), self.values, strict=True)
+        return np.stack([_codes(each, values) for each, values in own], axis=-1)
+
+    @cached_property
     def sampled_at(self) -> list[int]:
         """Which columns of S the step samples."""
         return [self.s_names.index(name) for name in self.sampled]
+
+
+def _codes(w: Float, values: Values) -> Float:
+    """Return which of a column's values w (..., width) is, (...,); w itself where it has none."""
+    if not values:
+        out: Float = w[..., 0]
+        return out
+    same = (w[..., None, :] == np.array(values)).all(-1)
+    code = np.where(same.any(-1), same.argmax(-1), -1.0)
+    return np.where(np.isnan(w).any(-1), np.nan, code)
 
 
 @dataclass(frozen=True)
@@ -172,13 +204,15 @@ class StepCard(ModelCard):
 
     state : how it is filtered: "discrete" (forward algorithm), "gaussian" (Kalman) or "particles".
     modelled : columns of S that the step samples, which may be unseen. why : why no exact filter
-    suits the state.
+    suits the state. values : of each W column, see :class:`Program`. closed_mean : the mean of W is
+    closed form given the state.
     """
 
     state: StateKind = "particles"
     modelled: tuple[str, ...] = ()
     states: int = 0
     why: str = ""
+    values: tuple[Values, ...] = ()
 
     def role(self, site: Site) -> str:
         """Return what becomes of a site, in words."""
@@ -242,11 +276,12 @@ def check_program(program: Program, s: Float, state: str = "auto") -> tuple[Prog
         _broadcasts(program, draws, past)
         _explodes(program, draws, s)
         kind, states, why = _kind(program, draws, past, state)
-        closed = kind != "particles" and _means(program, p, past)
+        _answers(program, draws, past)
+        closed = _means(program, p, past)
     return program, StepCard(
         sites=(*sites, z_site, *columns),
         x_dim=program.memory * len(program.s_names),
-        w_dim=len(program.w_names),
+        w_dim=sum(program.widths),
         vectorised=True,
         nesting=2,
         closed_mean=closed,
@@ -255,6 +290,7 @@ def check_program(program: Program, s: Float, state: str = "auto") -> tuple[Prog
         modelled=program.sampled,
         states=states,
         why=why,
+        values=program.values,
     )
 
 
@@ -396,7 +432,30 @@ def _step(program: Program, p: Any, rows: torch.Tensor) -> tuple[Program, list[S
         base = fn.base_dist if hasattr(fn, "base_dist") else fn
         sites.append(Site(name, "observed", (), (), type(base).__name__, False))
     sampled = tuple(name for name in program.s_names if name in seen.columns)
-    return replace(program, sampled=sampled), sites
+    declared = zip(program.w_names, program.values, strict=True)
+    values = tuple(_values(label, name, seen.columns[name], own) for name, own in declared)
+    return replace(program, sampled=sampled, values=values), sites
+
+
+def _values(label: str, name: str, fn: Any, declared: Values) -> Values:
+    """Return what Phi sees of the values a site can take; () where they are not a few."""
+    found = support_of(fn)
+    few = found is not None and len(found) <= MOST_VALUES
+    if found is None or not few or not torch.equal(found.double(), torch.arange(float(len(found)))):
+        if declared and len(declared[0]) != 1:
+            raise ModelError(
+                f"{label}: column {name!r} is a category of {len(declared)} levels, but its site "
+                f"is {_name(fn)}; write pyro.sample({name!r}, dist.Categorical(logits=...)), the "
+                "levels being 0, 1, ..."
+            )
+        return ()
+    if declared and len(declared) != len(found):
+        raise ModelError(
+            f"{label}: column {name!r} is declared with {len(declared)} levels, but its site, "
+            f"{_name(fn)}, takes {len(found)} values; give it as many (logits of a Categorical, "
+            "cuts of an OrderedLogistic plus 1), or declare the levels it can take."
+        )
+    return declared or tuple((float(code),) for code in found)
 
 
 def _columns_alone(program: Program, p: Any, past: torch.Tensor) -> None:
@@ -607,4 +666,65 @@ def why_not_gaussian(program: Program, p: Any, past: torch.Tensor) -> str:
 def _means(program: Program, p: Any, past: torch.Tensor) -> bool:
     z = program.start(p, (1, len(past), PROBES)).value
     seen = program.run(p, z, past, value=z)
-    return all(has_mean(seen.columns[name]) for name in program.w_names)
+    columns = zip(program.w_names, program.values, strict=True)
+    return all(bool(values) or has_mean(seen.columns[name]) for name, values in columns)
+
+
+def _answers(program: Program, draws: dict[str, torch.Tensor], past: torch.Tensor) -> None:
+    """Ask every W column for its mean, a draw and its density, as a fit will; refuse NaN.
+
+    A mean that is NaN at all of the prior's draws is one the column does not have; at some of them
+    it may be a matter of the prior.
+    """
+    p = program.parameters(draws)
+    shape = (PROBES, len(past), PROBES)
+    z = program.start(p, shape).value
+    with pyro.validation_enabled(False):
+        seen = program.run(p, z, past, value=z)
+        for name, values in zip(program.w_names, program.values, strict=True):
+            fn = seen.columns[name]
+            try:
+                drawn = fn.sample()
+                found = {
+                    "a draw": drawn.double(),
+                    "the density": fn.log_prob(drawn),
+                    "the mean": site_mean(fn, values),
+                }
+            except (NotImplementedError, RuntimeError, ValueError) as cause:
+                said = str(cause).strip().splitlines()
+                raise ModelError(
+                    f"{program.label}: the site of column {name!r}, {_name(fn)}, gives no mean, "
+                    f"draw or density: {type(cause).__name__}: {said[0] if said else ''}"
+                ) from cause
+            lost = [what for what, value in found.items() if torch.isnan(value).all()]
+            if lost:
+                raise ModelError(
+                    f"{program.label}: {lost[0]} of column {name!r}, {_name(fn)}, is NaN under "
+                    "draws from the prior; give it parameters that are finite, and a distribution "
+                    "that has a mean (a StudentT of more than 1 degree of freedom, no Cauchy)."
+                )
+
+
+def outside(
+    program: Program, sites: Sequence[str], s: Float, y: Float
+) -> tuple[int, str, str] | None:
+    """Return (row, column, distribution) of a value that its site can never have, if there is one.
+
+    sites : the global ones. s (series, time, s_dim) : rows to run the step at. y : (n, columns that
+    are sampled, then W) as sites see them. A support that moves with parameters is not judged.
+    """
+    names = (*program.sampled, *program.w_names)
+    few = (*(False for _ in program.sampled), *(bool(values) for values in program.values))
+    with sandbox(0, "support"), torch.no_grad(), pyro.validation_enabled(False):
+        p = program.parameters(prior_draws(program, sites, 1))
+        past = _pasts(program, s)
+        z = program.start(p, (1, len(past), 1)).value
+        columns = program.run(p, z, past, value=z).columns
+        for name, coded, value in zip(names, few, torch.as_tensor(y).unbind(-1), strict=True):
+            support = columns[name].support
+            if not coded and any(isinstance(end, torch.Tensor) for end in vars(support).values()):
+                continue
+            odd = torch.nonzero((value < 0.0 if coded else ~support.check(value)) & ~value.isnan())
+            if len(odd):
+                return int(odd[0, 0]), name, _name(columns[name])
+    return None

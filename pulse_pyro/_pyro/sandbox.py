@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pyro
 import torch
+from pyro.distributions import enable_validation, is_validation_enabled
 
 from pulse_pyro._core.seeds import torch_seed
 
@@ -32,6 +33,29 @@ def sandbox(seed: int, *names: str | int) -> Iterator[None]:
         finally:
             torch.set_default_dtype(dtype)
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def quiet(seed: int | None = None, *names: str | int) -> Iterator[None]:
+    """Run a checked program: float64, no gradients, no validation, and its own random numbers.
+
+    Nothing is left behind. It is entered at every step online, so it does without what only a fit
+    needs; torch.manual_seed alone takes longer than a step.
+    """
+    dtype, validated = torch.get_default_dtype(), is_validation_enabled()
+    before = None if seed is None else torch.default_generator.get_state()
+    try:
+        torch.set_default_dtype(torch.float64)
+        enable_validation(False)
+        if seed is not None:
+            torch.default_generator.manual_seed(torch_seed(seed, *names))
+        with torch.no_grad():
+            yield
+    finally:
+        if before is not None:
+            torch.default_generator.set_state(before)
+        enable_validation(validated)
+        torch.set_default_dtype(dtype)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pulse_pyro.calibration.ladder import all_units, calibrate
 from pulse_pyro.data.history import History
 from pulse_pyro.features import Features
 from pulse_pyro.laws.fitted import PosteriorLaw
+from pulse_pyro.laws.step import FittedStepLaw
 
 Mode = Literal["split", "all"]
 
@@ -109,10 +110,13 @@ class Recipe:
         )
 
 
-def fit_law(law: UnfittedLaw, history: History, how: Inference | None, seed: int) -> PosteriorLaw:
+StoredLaw = PosteriorLaw | FittedStepLaw  # laws with posterior draws, which can be stored and shown
+
+
+def fit_law(law: UnfittedLaw, history: History, how: Inference | None, seed: int) -> StoredLaw:
     """Fit a law of a study, whose pages show its posterior draws."""
     fitted = law.fit(history, how, seed=seed)
-    if not isinstance(fitted, PosteriorLaw):
+    if not isinstance(fitted, StoredLaw):
         raise ModelError(
             f"study: {law.name} gives a {type(fitted).__name__}, which has no posterior draws to "
             "store and show; use diagnose, calibrate and plan themselves."

@@ -16,6 +16,7 @@ from pulse_pyro._pyro.inference import Ensemble, Inference
 from pulse_pyro.base import FAIL, Check, picture, verdict
 from pulse_pyro.data.history import History
 from pulse_pyro.laws.law import FitData, Law
+from pulse_pyro.laws.step import StepLaw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +106,7 @@ class Sbc:
 
 
 def sbc(
-    law: Law,
+    law: Law | StepLaw,
     history: History,
     inference: Inference | None = None,
     *,
@@ -116,8 +117,9 @@ def sbc(
 
     Parameters
     ----------
-    law : any Law; a built-in one is judged in the standardised units it works in.
-    history : gives the inputs x and the units of the rows; its W is not used.
+    law : any Law, or a StepLaw; a built-in one is judged in the standardised units it works in.
+    history : gives the inputs x and the units of the rows; its W is not used, nor is S where a
+        StepLaw samples it.
     inference : the engine to judge; by default the law's own.
     replications : simulated archives, at least 20; each is one fit.
     seed : of all of it.
@@ -126,12 +128,41 @@ def sbc(
     in the histogram is bias, a cup is over-confidence, a dome the opposite. It judges the engine
     on data the model itself made: it says NOTHING about whether the model suits your data.
     """
-    if not isinstance(law, Law):
+    if not isinstance(law, Law | StepLaw):
         raise ModelError(
             f"sbc: a Law was expected, but got {type(law).__name__}; state_space laws and "
             "regressors have no prior to draw from."
         )
     whole(replications, "sbc: replications", 20)
+    if isinstance(law, StepLaw):
+        found = _by_steps(law, history, inference, replications, seed)
+    else:
+        found = _by_rows(law, history, inference, replications, seed)
+    how, ranks, names = found
+    return Sbc(ranks, names, _uniform(ranks, seed), how, int(seed))
+
+
+def _by_steps(
+    law: StepLaw, history: History, inference: Inference | None, replications: int, seed: int
+) -> tuple[str, Int, tuple[str, ...]]:
+    """Rank the truth of archives a program with a state has made: the engine, ranks and names."""
+    ranks: list[Int] = []
+    names: tuple[str, ...] = ()
+    how = ""
+    for r in bar(range(replications), label="sbc"):
+        drawn = law.simulate(history, 1, seed=_seed(seed, r))
+        own = replace(history, s=history.flat(drawn.s[0]), w=history.flat(drawn.w[0]))
+        fitted = law.fit(own, inference, seed=_seed(seed, r))
+        how, truth = fitted.record.inference, {name: v[0] for name, v in drawn.truth.items()}
+        ranked, names = _ranks(truth, dict(fitted.draws), stream(seed, "ties", r))
+        ranks.append(ranked)
+    return how, np.stack(ranks), names
+
+
+def _by_rows(
+    law: Law, history: History, inference: Inference | None, replications: int, seed: int
+) -> tuple[str, Int, tuple[str, ...]]:
+    """Rank the truth of archives a model has made row by row: the engine, ranks and names."""
     how = law.engine(inference)
     if isinstance(how, Ensemble):
         raise ModelError("sbc: an ensemble of networks is no posterior; there is nothing to rank.")
@@ -155,8 +186,7 @@ def sbc(
         _, fit = settled.fit_data(own, how, _seed(seed, r))
         ranked, names = _ranks(drawn.truth, fit.draws, stream(seed, "ties", r))
         ranks.append(ranked)
-    every = np.stack(ranks)
-    return Sbc(every, names, _uniform(every, seed), repr(how), int(seed))
+    return repr(how), np.stack(ranks), names
 
 
 def _filled(w: Float2, levels: bool) -> Float2:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pulse_pyro.base import Check, verdict
 from pulse_pyro.laws.fitted import FitRecord, PosteriorLaw
+from pulse_pyro.laws.step import FittedStepLaw
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
@@ -23,6 +24,7 @@ LIMITS = {  # warn above the first, fail above the second
     "loss_drop": (2.0, 4.0),
     "basis": (1.0, 1.5),
     "finer": (1.0, 1.5),
+    "particle_error": (0.1, 0.3),
     "unseen_levels": (0.0, float("inf")),
 }
 LEAST = {"ess": (100.0, 25.0)}  # warn below the first, fail below the second
@@ -42,6 +44,8 @@ TEXTS = {
     "as_plain_numbers": "W columns that are declared as no plain numbers, but are to this law: it "
     "foretells halves of a level, and values beyond the last. laws.generalised_lags and mixed_lags "
     "take them as they are declared.",
+    "particle_error": "Error of a draw's E[W] by particles, in predictive sds; above 0.1 ask for "
+    "more, StepLaw(..., particles=...).",
     "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
 }
 NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
@@ -55,7 +59,7 @@ NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
 def ask_convergence(case: HeldOut) -> list[Check]:
     """Ask whether the engine arrived."""
     fitted = case.fitted  # laws made elsewhere have no engine
-    return convergence(fitted.record) if isinstance(fitted, PosteriorLaw) else []
+    return convergence(fitted.record) if isinstance(fitted, PosteriorLaw | FittedStepLaw) else []
 
 
 def convergence(record: FitRecord) -> list[Check]:

@@ -51,10 +51,12 @@ def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
     the law's own units, their axes named by ``Law.dims`` (name_dim_0, ... where it is silent;
     "member" is the axis of a site of units).
     """
-    kernel = fitted.kernel
+    kernel, family = getattr(fitted, "kernel", None), getattr(fitted.law, "family", None)
     if isinstance(kernel, LinearKernel):
         return _of_one(fitted, _linear(fitted, kernel))
-    given: dict[str, Any] = dict(getattr(fitted.law.family, "dims", {})) | dict(fitted.law.dims)
+    given: dict[str, Any] = dict(getattr(family, "dims", {})) | dict(
+        getattr(fitted.law, "dims", {})
+    )
     for site in () if fitted.card is None else fitted.card.unit_sites:
         rest = (f"{site.name}_dim_{i + 1}" for i in range(len(site.event_shape)))
         given.setdefault(site.name, ("member", *rest))
@@ -63,7 +65,7 @@ def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
         for name, value in fitted.draws.items()
     }
     _refuse_clashes(out, fitted.law.label)
-    return out if fitted.law.family is None else _of_one(fitted, out)
+    return out if family is None else _of_one(fitted, out)
 
 
 def _of_one(fitted: PosteriorLaw, named: dict[str, Named]) -> dict[str, Named]:
@@ -172,7 +174,8 @@ def archive_rows(fitted: PosteriorLaw, history: History) -> ArchiveRows:
                 f"to_arviz: the law was fitted on columns {ours}, but the history has {got}; "
                 f"{odd[0]!r} does not match."
             )
-    learned = fitted.law.unseen == "learned"
+    # a law with a state answers wherever its own S is seen
+    learned = getattr(fitted.law, "unseen", "learned") == "learned"
     rows = history.rows(fitted.summary, holes="x" if learned else "")
     row = rows.at
     if learned:  # such a law still refuses some rows, by the mean they are given
@@ -221,21 +224,29 @@ def row_groups(
     inputs = list(input_names(fitted))  # behind them a law with sites of units has its number
     by_draw = {"chain": np.arange(len(index)), "draw": draws.label} | by_row
     shape, w = (*index.shape, n), history.w[rows.row]
-    drawn = rows.conditional.draws_of(index.ravel(), rng)
+    conditional = rows.conditional
+    if hasattr(fitted, "holding"):  # such a law mixes some of its draws only: those asked for
+        conditional, index = fitted.holding(index.ravel())(history, rows.row), _places(index)
+    drawn = conditional.draws_of(index.ravel(), rng)
     out = {
         "posterior_predictive": xr.Dataset(_columns(names, drawn, shape), by_draw),
         "observed_data": xr.Dataset(
             {name: ("row", w[:, j]) for j, name in enumerate(names)}, by_row
         ),
         "constant_data": xr.Dataset(
-            {"x": (("row", "input"), rows.conditional.x[:, : len(inputs)])},
+            {"x": (("row", "input"), history.inputs(fitted.summary)[rows.row, : len(inputs)])},
             by_row | {"input": inputs},
         ),
     }
     if not _latent(fitted):
-        scores = _scores(names, rows.conditional, w, index)
+        scores = _scores(names, conditional, w, index)
         out["log_likelihood"] = xr.Dataset(scores, by_draw)
     return out
+
+
+def _places(index: Int) -> Int:
+    """Number draws (chain, draw) one after the other."""
+    return np.arange(index.size).reshape(index.shape)
 
 
 def variables(w_names: tuple[str, ...]) -> tuple[str, ...]:
@@ -271,7 +282,7 @@ def _scores(
 
 def _latent(fitted: PosteriorLaw) -> list[str]:
     """Sites that rows have of their own, over which a density would have to be averaged."""
-    if fitted.card is None or fitted.card.by_site:  # summed out, or averaged over
+    if fitted.card is None or fitted.card.by_site or hasattr(fitted, "holding"):  # summed out
         return []
     return [site.name for site in fitted.card.locals]
 
@@ -335,6 +346,8 @@ def prior_groups(
 
 def _no_prior(fitted: PosteriorLaw) -> str:
     """Say why a law has no prior to draw from, or nothing."""
+    if hasattr(fitted, "holding"):
+        return "StepLaw.simulate draws archives from it"
     if hasattr(fitted, "filtered"):
         return "the process of S is fitted by maximum likelihood and has no prior"
     if fitted.record.inference.startswith("Ensemble"):
@@ -509,10 +522,15 @@ def joined_groups(groups: Mapping[str, Dataset], attrs: Mapping[str, Any]) -> An
 
 def _chains(fitted: PosteriorLaw) -> Int:
     """Return the positions (chain, draw) of stored draws, chains cut to the shortest."""
-    count, chains = fitted.kernel.count, fitted.record.chains
+    count, chains = stored(fitted), fitted.record.chains
     each = -(-count // chains)
     shortest = count - each * (chains - 1)
     return np.arange(chains)[:, None] * each + np.arange(shortest)
+
+
+def stored(fitted: PosteriorLaw) -> int:
+    """Return how many posterior draws a law has; one whose sites are fixed has one."""
+    return len(next(iter(fitted.draws.values()))) if fitted.draws else 1
 
 
 def _spread(index: Int, size: int) -> Int:
@@ -563,7 +581,7 @@ def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
 def _attrs(fitted: PosteriorLaw) -> dict[str, Any]:
     record = fitted.record
     if record.diverging is not None:
-        chains = f"{record.made(fitted.kernel.count)} of NUTS"
+        chains = f"{record.made(stored(fitted))} of NUTS"
     elif "divergences" in record.quality:
         chains = "draws stand in one chain: those of NUTS were mixed when weights were drawn"
     else:

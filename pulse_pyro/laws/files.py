@@ -259,7 +259,7 @@ def _check_program(law: StepLaw, history: History | None) -> LawCheck:
     """Check a law with a state; without an archive, on made-up rows of columns "s" and "w"."""
     made = History.from_arrays(
         stream(0, "made up").standard_normal((6, law.memory + 8, 1)),
-        np.zeros((6, law.memory + 8, 1)),
+        np.full((6, law.memory + 8, 1), np.nan),
         s_names=("s",),
         w_names=("w",),
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pulse_pyro.data.history import History
     from pulse_pyro.diagnostics.result import Diagnostics, Evidence
     from pulse_pyro.laws.fitted import PosteriorLaw
+    from pulse_pyro.laws.step import FittedStepLaw
 
 SHOWN = 60  # parameters listed, at most
 DRAWS = 400  # of W along a unit, for the intervals of a picture
@@ -52,7 +53,11 @@ def data_sections(history: History, fit_units: int | None = None) -> list[Sectio
 
 
 def law_sections(
-    fitted: PosteriorLaw, held_out: History, *, seed: int, card: ModelCard | None = None
+    fitted: PosteriorLaw | FittedStepLaw,
+    held_out: History,
+    *,
+    seed: int,
+    card: ModelCard | None = None,
 ) -> list[Section]:
     """Return the fitted law with, for each column of W, one held-out unit and its intervals.
 

@@ -18,10 +18,9 @@ from pulse_pyro._core.errors import DataError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.base import FittedLaw, UnfittedLaw
-from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.calibration.recipe import StoredLaw, fit_law
 from pulse_pyro.data.history import Block, History
 from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.laws.linear import linear_lags
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.regressor import from_sklearn
@@ -164,7 +163,7 @@ class Truths:
     held_out : units it was not fitted on. features : Phi.
     """
 
-    law: PosteriorLaw
+    law: StoredLaw
     model: UnfittedLaw
     inference: Inference | None
     held_out: History
@@ -180,7 +179,7 @@ class Truths:
     def family(self) -> FittedLaw:
         """Another kind of law, cheap to fit: trees where the law is a line, else a line."""
         summary = self.law.summary
-        if self.law.line is None:
+        if getattr(self.law, "line", None) is None:
             line: FittedLaw = linear_lags(summary).fit(self.held_out, seed=self.seed)
             return line
         from sklearn.ensemble import RandomForestRegressor
@@ -204,7 +203,8 @@ class Truths:
     ) -> tuple[tuple[UnseenContext, ...], ...]:
         """Return what W is drawn from at the contexts of each block: once, or for each run."""
         if scenario.law == "draw":
-            pick = stream(self.seed, "design", "posterior").permutation(self.law.kernel.count)
+            count = len(next(iter(self.law.draws.values())))
+            pick = stream(self.seed, "design", "posterior").permutation(count)
             every: list[FittedLaw] = [
                 _one_draw(self.law, int(pick[r % len(pick)])) for r in range(runs)
             ]
@@ -230,6 +230,6 @@ class Truths:
         )
 
 
-def _one_draw(law: PosteriorLaw, i: int) -> PosteriorLaw:
+def _one_draw(law: StoredLaw, i: int) -> StoredLaw:
     """Return the law as one posterior draw has it."""
     return replace(law, draws={name: value[i : i + 1] for name, value in law.draws.items()})

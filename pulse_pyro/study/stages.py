@@ -17,11 +17,10 @@ from pulse_pyro._core.saved import save
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.planner import Plan, plan
 from pulse_pyro.calibration.planted import SmallestMisfit, smallest_misfit
-from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.calibration.recipe import StoredLaw, fit_law
 from pulse_pyro.calibration.split_stability import Stability, stability
 from pulse_pyro.diagnostics import Diagnostics, diagnose
 from pulse_pyro.envs.simulation import Run
-from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.report.calibration import calibration_sections
 from pulse_pyro.report.ladder import IN_REWARD, ladder_table, split_table
 from pulse_pyro.report.law import data_sections, law_sections
@@ -91,7 +90,7 @@ def _make(
 # Fit: the law of W given the past of S, fitted on a share of the units.
 
 
-def fit_study(path: str | Path, out: str | Path | None = None) -> PosteriorLaw:
+def fit_study(path: str | Path, out: str | Path | None = None) -> StoredLaw:
     """Fit the law of a study file and save it in the results folder.
 
     Parameters
@@ -104,12 +103,12 @@ def fit_study(path: str | Path, out: str | Path | None = None) -> PosteriorLaw:
     return make_fit(open_workspace(path, out))
 
 
-def make_fit(work: Workspace) -> PosteriorLaw:
+def make_fit(work: Workspace) -> StoredLaw:
     """Fit, and write the stage's folder."""
     return _make(work, "fit", _fit)
 
 
-def _fit(work: Workspace) -> StageOutput[PosteriorLaw]:
+def _fit(work: Workspace) -> StageOutput[StoredLaw]:
     study, (archive, held_out) = work.study, work.parts
     fitted = fit_law(work.law, archive, study.inference, study.seed)
     record = fitted.record

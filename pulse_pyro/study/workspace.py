@@ -17,10 +17,10 @@ from pulse_pyro._core.saved import load
 from pulse_pyro._core.sealed import VERSIONS, seal
 from pulse_pyro.base import UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
+from pulse_pyro.calibration.recipe import StoredLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.leaks import refuse_duplicate_units
 from pulse_pyro.features import Features
-from pulse_pyro.laws.fitted import PosteriorLaw
 from pulse_pyro.study.file import Study, Table, read_study
 from pulse_pyro.study.worlds import StudyWorld
 
@@ -191,11 +191,11 @@ class Workspace:
         return self.study.features()
 
     @cached_property
-    def fitted(self) -> PosteriorLaw:
+    def fitted(self) -> StoredLaw:
         """The law the stage fit has saved."""
         path = self.folder("fit") / SAVED["fit"]
         law = load(path, law=self.law)
-        if not isinstance(law, PosteriorLaw):
+        if not isinstance(law, StoredLaw):
             raise BundleError(f"fit: {path} holds no law but {law!r}.")
         return law
 

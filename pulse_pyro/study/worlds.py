@@ -19,7 +19,7 @@ from pulse_pyro._pyro.inference import Inference
 from pulse_pyro.base import FittedLaw, UnfittedLaw
 from pulse_pyro.calibration.calibration import Calibration
 from pulse_pyro.calibration.checks import GATES
-from pulse_pyro.calibration.recipe import fit_law
+from pulse_pyro.calibration.recipe import StoredLaw, fit_law
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
 from pulse_pyro.diagnostics.by_unit import Place
@@ -29,8 +29,7 @@ from pulse_pyro.envs.policy_setup import PolicySetup
 from pulse_pyro.envs.simulation import Agent, Run, Team, cond_oracle, laid_out, simulate
 from pulse_pyro.envs.world import Environment, World
 from pulse_pyro.features import Features, expected_features
-from pulse_pyro.laws.fitted import PosteriorLaw
-from pulse_pyro.laws.remembering import residuals
+from pulse_pyro.laws.remembering import memory_of, residuals
 from pulse_pyro.policies.guard import Series
 from pulse_pyro.report.policy import Votes, radius_parts
 
@@ -50,7 +49,7 @@ class StudyPolicies:
     """
 
     names: tuple[str, ...]
-    law: PosteriorLaw
+    law: StoredLaw
     archive: History
     calibration: Calibration
     stakes: Stakes
@@ -155,13 +154,13 @@ def heuristics(agents: Mapping[str, Agent | Team]) -> dict[str, str]:
     return {name: ball.heuristic for name, ball in fenced.items() if ball.heuristic}
 
 
-def memory_left(law: PosteriorLaw, held_out: History) -> str:
+def memory_left(law: StoredLaw, held_out: History) -> str:
     """Say why what a law leaves of W has memory, "" if held-out units do not show any.
 
     The check ``serial`` of ``diagnose``, of the law's own residuals. No ball is valid where it
     fails, nor where the law was fitted with memory.
     """
-    if law.memory is not None:
+    if memory_of(law) is not None:
         return "what the law leaves of W was fitted with memory"
     left = residuals(law, held_out, "simulate")
     x, place = held_out.inputs(law.summary), Place(held_out.unit_of, held_out.step)
@@ -583,7 +582,7 @@ class RivalWorld:
             votes=_votes(agents, weights),
         )
 
-    def _text(self, stakes: Stakes, rounds: int, rows: int, truth: PosteriorLaw) -> str:
+    def _text(self, stakes: Stakes, rounds: int, rows: int, truth: StoredLaw) -> str:
         short = (
             ""
             if rounds == stakes.horizon

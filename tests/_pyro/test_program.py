@@ -214,7 +214,7 @@ def test_a_vector_state_with_correlated_noise_is_gaussian():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"state": "linear"}, {"memory": 0}, {"particles": 1}, {"draws": 0}]
+    "settings", [{"state": "linear"}, {"memory": 0}, {"particles": 7}, {"draws": 0}]
 )
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(SettingError):

@@ -104,7 +104,7 @@ def test_what_cannot_be_fitted_is_said():
     with pytest.raises(DataError, match="a History was expected"):
         LEVEL_LAW.fit(history.s, seed=0)
     outside = replace(regime_archive(units=3, time=8)[0], w=2.0 * history.w)
-    with pytest.raises(ModelError, match="support"):
+    with pytest.raises(DataError, match=r"'w' is -0.42\d* in row 0 .*'u0', step 0.*Bernoulli"):
         REGIME_LAW.fit(outside, seed=0)
 
     def driven(p, z, s_past):

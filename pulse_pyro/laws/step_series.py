@@ -1,0 +1,221 @@
+"""Series under a law with a state: many rows of an archive at once, or one row after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
+from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.progress import bar
+from pulse_pyro._pyro import answers
+from pulse_pyro._pyro.filters import StateBelief, StepRows, systematic
+from pulse_pyro._pyro.sandbox import quiet
+from pulse_pyro._pyro.step_draws import COPIES, ProgramDraws
+from pulse_pyro.data.summary import Lags
+from pulse_pyro.laws.step_conditional import CHUNK, StepConditional
+
+KEPT = 64  # particles a draw keeps of each row of an archive
+
+
+class Gathered:
+    """What is known of the state at the rows asked for, put together block by block."""
+
+    def __init__(self, law: ProgramDraws, count: int) -> None:
+        self.law, self.count = law, count
+        self.parts: list[Any] = [None, None]
+        self.means: Any = None
+        self.past = np.empty((count, law.program.memory, len(law.program.s_names)))
+
+    def take_in(self, s: Float3, place: Int) -> None:
+        """Filter series s (series, time, s_dim); place : (series, time) of its rows, -1: unused."""
+        import torch
+
+        law, program = self.law, self.law.program
+        past, y = program.windows(s), s[..., program.sampled_at]
+        exact = law.filtered_exactly
+        cells = max(law.card.states, 4) * s.shape[1] if exact else law.each
+        width = max(CHUNK // (law.count * cells), 1)
+        # up to the last row that is asked for: what comes later tells it nothing
+        used = np.flatnonzero((place >= 0).any(0))
+        last = int(used[-1]) + 1 if len(used) else 0
+        for start in bar(range(0, len(s) if last else 0, width), label="series"):
+            at = slice(start, start + width)
+            rows = StepRows(torch.as_tensor(past[at, :last]), torch.as_tensor(y[at, :last]))
+            with quiet(law.seed, "filter", start):
+                belief = law.filter.start(len(rows.y))
+                for t, known in enumerate(self._beliefs(belief, rows)):
+                    self._keep(known, place[at, t], past[at, t])
+
+    def _beliefs(self, belief: StateBelief, rows: Any) -> Iterator[StateBelief]:
+        """Yield what is known after each row; particles are kept for one row at a time."""
+        program = self.law.program
+        if self.law.filtered_exactly:
+            yield from self.law.filter.go(belief, rows, program.sampled)[0]
+            return
+        for t in range(rows.y.shape[1]):
+            one = type(rows)(rows.past[:, t : t + 1], rows.y[:, t : t + 1])
+            belief = self.law.filter.go(belief, one, program.sampled)[0][0]
+            yield belief
+
+    def _keep(self, known: StateBelief, place: Int, past: Float3) -> None:
+        import torch
+
+        at = np.flatnonzero(place >= 0)
+        if not len(at):
+            return
+        to = place[at]
+        self.past[to] = past[at]
+        if not self.law.filtered_exactly:
+            known = StateBelief(known.first[:, at], known.second[:, at])
+            answer = self.law.filter.answer(known, torch.as_tensor(past[at]))
+            means = answers.means(answer)
+            if self.means is None:
+                self.means = np.empty((means.shape[0], self.count, means.shape[-1]))
+            self.means[:, to] = means.numpy()
+            if self.count > 1:
+                index = systematic(known.second, KEPT // COPIES)
+                extra = known.first.dim() - 3
+                wide = index.reshape(*index.shape, *(1,) * extra)
+                wide = wide.expand(*index.shape, *known.first.shape[3:])
+                known = StateBelief(torch.gather(known.first, 2, wide), torch.zeros(index.shape))
+        else:
+            known = StateBelief(*(v[:, at] if v.dim() > 1 else v for v in known))
+        for k, values in enumerate(known):
+            if values.dim() < 2:
+                self.parts[k] = values
+                continue
+            if self.parts[k] is None:
+                shape = (values.shape[0], self.count, *values.shape[2:])
+                self.parts[k] = torch.empty(shape, dtype=values.dtype)
+            self.parts[k][:, to] = values
+
+    def conditional(self, s: Float2, place: Int) -> StepConditional:
+        """Return the law of W at rows, by their places."""
+        import torch
+
+        if self.parts[0] is None:  # no row is asked for
+            with quiet(0, "none"):
+                self.parts = [v if v.dim() < 2 else v[:, :0] for v in self.law.filter.start(1)]
+        index = torch.as_tensor(place)
+        belief = StateBelief(*(v if v.dim() < 2 else v[:, index] for v in self.parts))
+        means = None if self.means is None else self.means[:, place]
+        return StepConditional(self.law, belief, self.past[place], s, means)
+
+
+class StepFollower:
+    """One series as it unfolds: what is known of its state, draw by draw."""
+
+    def __init__(self, law: ProgramDraws) -> None:
+        self._law, self._summary = law, Lags(law.program.memory)
+        self._rows = np.full((law.program.memory, len(law.program.s_names)), np.nan)
+        self._count = 0
+        with quiet(law.seed, "follow"):
+            self._belief = law.filter.start(1)
+        self._shown: StateBelief | None = None
+
+    @property
+    def now(self) -> Float1:
+        """The newest S_t."""
+        row: Float1 = self._rows[-1]
+        return row
+
+    @property
+    def conditional(self) -> StepConditional:
+        """The law of W_t given all taken in before W_t itself; before any row, of the first."""
+        shown = self._shown
+        if shown is None:
+            shown = self._met(np.full(self._rows.shape[1], np.nan), self._rows)
+        return StepConditional(
+            self._law, shown, self._window(self._rows)[None], self._rows[-1:].copy()
+        )
+
+    def push(self, s: Float1, w: Float1 | None = None) -> StepConditional:
+        """Take in S_t, (s_dim,), and return the law of W_t given S_1:t and the W revealed so far.
+
+        w : (w_dim,) W_t itself, NaN where it is not known, if it is revealed: it counts from the
+        next row on.
+        """
+        rows = np.concatenate([self._rows[1:], np.asarray(s, np.float64)[None]])
+        shown = self._met(rows[-1], rows)
+        self._rows, self._shown, self._belief = rows, shown, shown
+        self._count += 1
+        if w is not None:
+            self.condition_on(w)
+        return self.conditional
+
+    def condition_on(self, w: ArrayLike) -> None:
+        """Take in W_t of the newest row, (w_dim,), NaN where it is not known.
+
+        It counts from the next row on. Taken in again, or in parts, it replaces what was told of
+        this row.
+        """
+        import torch
+
+        law, value = self._law, np.asarray(w, np.float64).reshape(-1)
+        if self._shown is None:
+            raise DataError("push: W is of the newest row, but there is none yet; push S first.")
+        if value.shape != (law.w_dim,) or np.isinf(value).any():
+            raise DataError(
+                f"push: w must hold {law.w_dim} numbers, one a W column, but got {w!r}."
+            )
+        given = torch.as_tensor(law.program.encoded(value[None]))
+        past = torch.as_tensor(self._window(self._rows))[None]
+        with quiet():
+            answer = law.filter.answer(self._shown, past)
+            odd = answers.impossible(answer, given[0])
+            if odd is not None:
+                raise DataError(
+                    f"push: w is {value.tolist()} at step {self._count - 1} of this series, but "
+                    f"column {law.program.w_names[odd]!r} cannot be that under "
+                    f"{law.program.label}; correct it, or declare its levels."
+                )
+            self._belief = law.filter.reveal(self._shown, past, given)
+
+    def _met(self, s: Float1, rows: Float2) -> StateBelief:
+        """Return what is known of the state once S_t has been met."""
+        import torch
+
+        law = self._law
+        past = torch.as_tensor(self._window(rows))[None, None]
+        y = torch.as_tensor(s[law.program.sampled_at])[None, None]
+        if law.flat.step is not None:
+            return StateBelief(*law.flat.step(*self._belief, past, y))
+        with quiet(*law.randomness("follow", self._count)):
+            return law.filter.go(self._belief, StepRows(past, y), law.program.sampled)[0][0]
+
+    def _window(self, rows: Float2) -> Float2:
+        out = rows.copy()
+        out[-1, self._law.program.sampled_at] = np.nan
+        return out
+
+    def inputs(self) -> Float1:
+        """Return x_t: S of the last rows, the newest first."""
+        return self._summary.last(self._rows)
+
+    def state(self) -> dict[str, Float]:
+        """Return all that has been taken in, as arrays."""
+        shown = self._belief if self._shown is None else self._shown
+        out = {"rows": self._rows.copy(), "count": np.array([float(self._count)])}
+        for name, belief in (("known", self._belief), ("shown", shown)):
+            out |= {f"{name}{k}": v.double().numpy().copy() for k, v in enumerate(belief)}
+        return out
+
+    def restore(self, state: Mapping[str, Float]) -> None:
+        """Go on from where :meth:`state` was taken."""
+        import torch
+
+        def belief(name: str) -> StateBelief:
+            return type(self._belief)(
+                *(
+                    torch.tensor(state[f"{name}{k}"]).to(now.dtype)
+                    for k, now in enumerate(self._belief)
+                )
+            )
+
+        known, shown = belief("known"), belief("shown")
+        self._rows, self._count = np.array(state["rows"]), int(state["count"][0])
+        self._belief, self._shown = known, shown if self._count else None
