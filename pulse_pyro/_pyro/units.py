@@ -311,7 +311,7 @@ class UnitKernel(SitesKernel):
         if self.card.sampled:
             return None
         names, size = self.card.columns, _size(values)
-        code = torch.as_tensor(w)
+        code = torch.tensor(w)
         valid = code.expand(size, -1)  # stands in for a later w outside the support
 
         def program(both: torch.Tensor, *sites: torch.Tensor) -> torch.Tensor:
@@ -336,7 +336,7 @@ class UnitKernel(SitesKernel):
     ) -> torch.Tensor:
         """The same of rows in which the same columns are seen; those of all units stand in turn."""
         size, names = _size(values), self.card.columns
-        known = torch.as_tensor(code).repeat_interleave(size, 0)
+        known = torch.tensor(code).repeat_interleave(size, 0)
         if names:
             seen = {n: known[:, j] for j, n in enumerate(names) if kind[j]}
         else:

@@ -45,10 +45,8 @@ def choose_noise(
     """Return "units" or "rows": as asked, or units from 50 on or where they are seen to depend.
 
     ``regressors``: a cluster variance of that many free coefficients needs three units for each.
-    Fewer units of several rows are refused: whether their rows depend is more than so few can tell,
-    and rows may be called independent only by name. Without regressors, where rows of fewer than 10
-    units are seen to depend, "rows" is what is left, and it is for the caller's check to say that
-    the band does not hold.
+    Where rows of a unit are seen to depend and there are fewer, "rows" is what is left, and it is
+    for the caller's check to say that the band does not hold.
     """
     _, units = consecutive(unit)
     if units < FEWEST:
@@ -67,18 +65,11 @@ def choose_noise(
                 "value."
             )
         return "units"
-    if len(unit) == units:
-        return "units" if units >= MANY and units >= needed else "rows"
-    if units < EACH * regressors:
-        raise DataError(
-            f"bands: a band with {regressors} coefficients needs about {EACH * regressors} "
-            f"held-out clusters, got {units}; fewer inputs=[...], or more clusters (or "
-            'noise="rows", if rows of a cluster are known to be independent).'
-        )
-    if units >= MANY:
+    enough = units >= max(FEWEST_CLUSTERS, EACH * regressors)
+    if units >= MANY and enough:
         return "units"
     depends = any(dependence_p(r, unit) < LEVEL for r in residual.T)
-    return "units" if depends and units >= FEWEST_CLUSTERS else "rows"
+    return "units" if depends and enough else "rows"
 
 
 def shared_dates_p(

@@ -126,15 +126,7 @@ def test_clustering_needs_more_units_than_regressors():
     with pytest.raises(DataError, match=r"at least 22 .* got 21"):
         choose_noise(np.ones((210, 1)), unit, "units", 21)
     assert choose_noise(np.ones((210, 1)), unit, "units", 20) == "units"
-
-
-def test_fewer_than_three_clusters_a_coefficient_are_refused_unless_rows_are_asked_for():
-    quiet, unit = np.zeros((58, 1)), np.repeat(np.arange(29), 2)
-    with pytest.raises(DataError, match=r"10 coefficients needs about 30 .* got 29; fewer inputs"):
-        choose_noise(quiet, unit, "auto", 10)
-    assert choose_noise(quiet, unit, "rows", 10) == "rows"
-    assert choose_noise(quiet, np.repeat(np.arange(29), 2), "auto", 9) == "rows"  # none depends
-    assert choose_noise(quiet[:29], np.arange(29), "auto", 10) == "rows"  # a row each
+    assert choose_noise(np.ones((210, 1)), unit, "auto", 21) == "rows"
 
 
 def by_date(seed, shock=0.0, level=0.0, clusters=20, dates=30):

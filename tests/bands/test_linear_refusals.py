@@ -88,9 +88,7 @@ def test_clusters_need_more_units_than_regressors():
     s = draw(np.random.default_rng(41), units=16, p=16, intercept=2.0)
     with pytest.raises(DataError, match='noise="units" needs at least 18 held-out units'):
         made(s, noise="units")
-    with pytest.raises(DataError, match=r"about 51 held-out clusters, got 16; fewer inputs"):
-        made(s)
-    assert made(s, noise="rows").band.noise == "rows"
+    assert made(s).band.noise == "rows"
 
 
 def test_an_input_that_one_unit_alone_has_is_refused_by_unit():

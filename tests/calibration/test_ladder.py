@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.signal import lfilter
 
 import pulse_pyro as pp
+from pulse_pyro.calibration.halving import halvings
 from pulse_pyro.calibration.rung import ON_FORECAST, ON_S, rounded_up
 from tests.calibration.helpers import W_FEATURES, split_archive
 
@@ -428,7 +429,7 @@ def test_summaries_of_a_band_that_failed_are_not_to_be_had():
         lambda: failed.table,
         lambda: failed.bound,
         lambda: pp.calibration.references(failed),
-        lambda: pp.calibration.halvings(failed),
+        lambda: halvings(failed),
     ):
         with pytest.raises(pp.errors.SettingError, match="bound nothing"):
             ask()

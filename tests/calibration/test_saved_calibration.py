@@ -128,7 +128,7 @@ def same(one, two):
     rung = None if one.usable else "average"
     assert one.budget(rounds=50, rung=rung) == two.budget(rounds=50, rung=rung)
     assert one.radius(sigma=0.3) == two.radius(sigma=0.3)
-    assert halvings(one) == halvings(two)
+    assert not one.usable or halvings(one) == halvings(two)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -215,7 +215,7 @@ def test_theta_is_covered_with_a_budget_from_the_calibration():
     held = {"whole": 0, "none": 0, "spent": 0}
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        fit, held_out = env.archive(60, 50, rng=rng).split(seed=seed)
+        fit, held_out = env.archive(130, 50, rng=rng).split(seed=seed)
         law = Shifted(pp.linear_lags(19).fit(fit, seed=0), 0.5)
         calibration = pp.calibrate(law, held_out, env.features, seed=seed, band=LINEAR)
         world = env.world(runs, rounds, rng=rng)
