@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from pulse_pyro._core.parallel import Engine, in_order
 from pulse_pyro._core.progress import bar
@@ -93,7 +94,12 @@ def _judge(job: JudgeJob) -> Judged:
         worst = bound.error.max((-2, -1))[bound.inside]
         mean, sup = float(worst.mean()), float(worst.max())
         rows = replay.complete & np.isfinite(law.summary(replay.s)).all(-1)
-        outside = float(1.0 - bound.inside_at(replay.s)[rows].mean())
+        # each round with its own past alone: units are pieces cut from series, so how long a series
+        # has gone on is no context here
+        memory = law.summary.memory
+        past = np.moveaxis(sliding_window_view(replay.s, memory, axis=1), -1, 2)
+        inside = bound.inside_at(past.reshape(-1, *past.shape[2:]))[:, -1]
+        outside = float(1.0 - inside.reshape(past.shape[:2])[rows[:, memory - 1 :]].mean())
     failed = _failed([each.name for each in checks if each.verdict == "fail"], held_out.w_names)
     seconds = time.perf_counter() - start
     return Judged(
