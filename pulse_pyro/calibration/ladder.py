@@ -187,7 +187,7 @@ def _climb(
             rung = named(RUNGS, name)(rows, ask)
         rungs.append(rung)
         steps.update()
-    if mode == "split" and not barred:
+    if mode == "split" and not barred and not rows.per_day > 0:  # dates have been judged above
         rungs = _if_no_calendar(rungs, rows, seed)
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
