@@ -120,6 +120,24 @@ def _modulus(centre: Float2, cov: Float4, critical: Float2) -> Float2:
     return out
 
 
+def hull(band: Band, other: Band) -> Band:
+    """Return ``band`` in the smallest shape on its grid that holds both: it covers if one does."""
+    one, two = band.shape, other.shape
+    assert isinstance(one, GridShape)
+    assert isinstance(two, GridShape)
+    low = np.minimum(one.centre - one.half, two.centre - two.half)
+    high = np.maximum(one.centre + one.half, two.centre + two.half)
+    both = GridShape(
+        one.name,
+        one.grid,
+        (low + high) / 2.0,
+        (high - low) / 2.0,
+        np.maximum(one.steep, two.steep),
+        max(one.modulus, two.modulus),
+    )
+    return replace(band, shape=both)
+
+
 # One-dimensional bands on a grid: variance, supremum, Student-t map, domain.
 
 

@@ -17,7 +17,10 @@ NEIGHBOURS = 25  # rows a window holds at least
 POINTS = 5  # and distinct x
 CANDIDATES = 14
 CAUTION = 1.4  # what a degree of freedom counts in GCV, lest it follow the noise
-NARROWEST, WIDEST = 0.02, 1.2  # bandwidths tried, as shares of the domain's length
+# bandwidths tried, as shares of the domain's length. Wider than .6 the fit is one parabola, which
+# GCV takes where bends are small against the noise, though they are not against the band: with 0/1
+# W and 5,000 rows it covered 86 %, up to .6 it covers 96 % and is no wider
+NARROWEST, WIDEST = 0.02, 0.6
 
 
 def local_polynomial(

@@ -20,7 +20,7 @@ from pulse_pyro.data.history import History
 
 DEPENDENCE = "dependence within units"
 FIT_LIMITS = (0.05, 0.01)  # p-values of lack of fit that warn, that fail
-SHARED_LIMITS = (0.01, 0.001)
+SHARED_LIMITS = (0.05, 0.001)
 # test -> the name of its check, and what it asks
 ASKS = {
     "score": (
@@ -65,7 +65,7 @@ def band_checks(
         out.append(_skewness(fit))
     if np.isfinite(fit.roughness):
         rough = fit.roughness < GATE
-        text = "A kink shows: the wider Lipschitz band is used." if rough else "No kink shows."
+        text = "A kink shows: the band allows for one." if rough else "No kink shows."
         out.append(Check("smoothness", "info", fit.roughness, GATE, text))
     return out
 
@@ -184,7 +184,8 @@ def shared_dates(rows: ErrorRows, residual: Float2, seed: int) -> Check | None:
     text = "p-value of: clusters that share dates do not move together."
     word = verdict(p, limits=SHARED_LIMITS)
     if word != "pass":
-        text += " They do, so they are not independent, and no variance by cluster holds: declare "
+        seen = "They do, so" if word == "fail" else "They may: if they do,"
+        text += f" {seen} they are not independent, and no variance by cluster holds: declare "
         text += 'larger clusters, a place or a period of time: cluster="city", cluster=("week",).'
     return Check("shared dates", word, p, SHARED_LIMITS[0], text)
 

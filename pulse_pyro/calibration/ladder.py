@@ -48,6 +48,8 @@ NO_DATES = (
     "equal times of different clusters are not the same date (they do move together, and a time "
     "that all share makes them dependent)"
 )
+APART = "clusters that share dates do not move together"
+FEWEST_DATED = 16  # clusters from which signs tell that those of one date move together
 COARSER = 'Declare larger clusters, a place or a period of time: cluster="city", cluster=("week",).'
 FITTED_ON = (
     "Not asked: the law was fitted on these very rows; calibrate with held-out units, or cross-fit."
@@ -177,7 +179,8 @@ def _climb(
     steps.update()
     ask = Ask(level, seed, groups, history.schema, len(history.s))
     rungs = [made.rung]
-    barred = _barred(rows, seed) if mode == "split" else None
+    together = _shared(rows, seed) if mode == "split" else None
+    barred = _barred(rows, together) if mode == "split" else None
     for name in RUNGS:
         if mode != "split":
             rung = no_rung(name, "not asked", FITTED_ON)
@@ -187,8 +190,8 @@ def _climb(
             rung = named(RUNGS, name)(rows, ask)
         rungs.append(rung)
         steps.update()
-    if mode == "split" and not barred and not rows.per_day > 0:  # dates have been judged above
-        rungs = _if_no_calendar(rungs, rows, seed)
+    if not barred and together is not None:
+        rungs = _if_apart(rungs, rows, together)
     rungs = [_given_z(rung, made) for rung in rungs]
     contexts = _some(history, rows, seed)
     if made.part is None:
@@ -271,7 +274,7 @@ def _listable(inputs: object) -> bool:
 def _given_z(rung: Rung, made: UniformResult) -> Rung:
     """Let the forecast's rung feed policies where the band is given all that Phi sees."""
     part = made.part
-    if rung.name != "forecast" or not rung.holds or part is None:
+    if rung.name != "forecast" or not rung.holds or part is None or made.bounds is None:
         return rung
     free = part.band.kind in (*CURVES, "tensor")  # no form is assumed, so nothing can be misfit
     if not (part.own_error and part.inputs.given_z and free) or set(made.failed) & NOISE:
@@ -282,31 +285,45 @@ def _given_z(rung: Rung, made: UniformResult) -> Rung:
         "rounds are exchangeable given that" + ("" if made.tested else " (which was not tested)"),
         *([ONCE] if made.dependent else []),
     ]
-    return replace(rung, benchmark=ON_FORECAST, rests_on=", and ".join(rests))
+    fed = f"Policies play with a band given all that Phi sees: {made.bounds.told}."
+    return replace(
+        rung,
+        claim=f"{rung.claim} {fed}",
+        benchmark=ON_FORECAST,
+        rests_on=", and ".join(rests),
+    )
 
 
-def _if_no_calendar(rungs: list[Rung], rows: ErrorRows, seed: int) -> list[Rung]:
-    """Make what goes by cluster conditional where equal times move together, be they dates or not.
+def _if_apart(rungs: list[Rung], rows: ErrorRows, together: Check) -> list[Rung]:
+    """Make what goes by cluster conditional where equal times may move together.
 
     Steps that are plain numbers need be no calendar: then day 3 of one unit is not that of another,
     and a common time course of the law's error is what moves them, which no variance need allow.
+    Dates are: there the test must be able to fail, and not be in doubt.
     """
-    together = _shared(rows, seed)
-    if together is None or together.verdict != "fail":
+    dates = rows.per_day > 0
+    rests = ""
+    if not dates and together.verdict == "fail":
+        rests = NO_DATES
+    elif dates and together.verdict == "warn":
+        rests = f"{APART} (in doubt: p = {together.value:.2g})"
+    elif dates and rows.clusters < FEWEST_DATED and together.value < 1.0:  # some dates are shared
+        rests = f"{APART} ({rows.clusters} clusters are too few to see it)"
+    if not rests:
         return rungs
     out = rungs[:1]
     for rung in rungs[1:]:
         if not rung.holds:
             out.append(rung)
             continue
-        claim = f"If {NO_DATES}: {rung.claim[0].lower()}{rung.claim[1:]}"
+        claim = f"If {rests}: {rung.claim[0].lower()}{rung.claim[1:]}"
         told = Checks([*rung.checks, together]) if rung is rungs[1] else rung.checks
         out.append(
             replace(
                 rung,
                 verdict="conditional",
                 claim=claim,
-                rests_on=NO_DATES,
+                rests_on=rests,
                 remedy=COARSER,
                 checks=told,
             )
@@ -314,7 +331,7 @@ def _if_no_calendar(rungs: list[Rung], rows: ErrorRows, seed: int) -> list[Rung]
     return out
 
 
-def _barred(rows: ErrorRows, seed: int) -> tuple[str, str] | None:
+def _barred(rows: ErrorRows, together: Check | None) -> tuple[str, str] | None:
     """Say why no limits by cluster hold here, and what would help; None where they may."""
     still = [name for name, w in zip(rows.names, rows.target.T, strict=True) if not np.ptp(w) > 0]
     if still:
@@ -323,8 +340,7 @@ def _barred(rows: ErrorRows, seed: int) -> tuple[str, str] | None:
             "law may be.",
             f"Hold out more units, or leave {still[0]} out of Phi.",
         )
-    together = _shared(rows, seed) if rows.per_day > 0 else None
-    if together is not None and together.verdict == "fail":
+    if rows.per_day > 0 and together is not None and together.verdict == "fail":
         return (
             "Clusters that share dates move together, so they are not independent, and no limits "
             "by cluster hold.",

@@ -82,6 +82,22 @@ class UniformBounds:
     largest: Float1
 
     @property
+    def in_sds(self) -> Float1:
+        """(q,) the mean bound in standard deviations of each target."""
+        out: Float1 = (self.half + self.difference) / self.spread
+        return out
+
+    @property
+    def told(self) -> str:
+        """The bounds in words: on average, and at worst."""
+        each = zip(self.names, self.in_sds, self.largest / self.spread, strict=True)
+        return "; ".join(
+            f"{name} by {rounded_up(mean)} sd on average over contexts, {rounded_up(top)} sd at "
+            "worst"
+            for name, mean, top in each
+        )
+
+    @property
     def table(self) -> DataFrame:
         """One line per target."""
         import pandas as pd
@@ -90,7 +106,7 @@ class UniformBounds:
             {
                 "target": self.names,
                 "bound mean": self.half + self.difference,
-                "bound mean, sds": (self.half + self.difference) / self.spread,
+                "bound mean, sds": self.in_sds,
                 "largest": self.largest,
                 "half-width mean": self.half,
                 "difference mean": self.difference,
@@ -103,6 +119,7 @@ class UniformResult(NamedTuple):
 
     failed : names of this band's own checks that failed. tested : whether there were any.
     dependent : whether rows of one unit depend on each other in what the band leaves.
+    bounds : how large the band's bounds are, whatever becomes of the rung.
     """
 
     rung: Rung
@@ -112,6 +129,7 @@ class UniformResult(NamedTuple):
     failed: tuple[str, ...] = ()
     tested: bool = False
     dependent: bool = False
+    bounds: UniformBounds | None = None
 
 
 def uniform_rung(
@@ -173,7 +191,8 @@ def uniform_rung(
     checks.append(cluster_check(rows.clusters))
     rung = _judge(bounds, fit.band, inputs, rows, Checks(checks), level)
     failed = tuple(check.name for check in checks if check.verdict == "fail")
-    return UniformResult(rung, part, residual.std(0), why, failed, tested, _dependent(checks))
+    dependent = _dependent(checks)
+    return UniformResult(rung, part, residual.std(0), why, failed, tested, dependent, bounds)
 
 
 def _fit(
@@ -245,14 +264,9 @@ def _judge(
         named = ", ".join(check.name for check in failed)
         claim = f"No uniform bound holds: {named} failed."
         return replace(no_rung("uniform", "fails", claim, text), checks=checks)
-    sizes = (bounds.half + bounds.difference) / bounds.spread
-    each = "; ".join(
-        f"{name} by {rounded_up(size)} sd on average over contexts, {rounded_up(top)} sd at worst"
-        for name, size, top in zip(rows.names, sizes, bounds.largest / bounds.spread, strict=True)
-    )
     claim = (
         f"{percent(level)}, over {band.shape.domain}, all at once, the law's "
-        f"expectation is off by at most this much: {each}."
+        f"expectation is off by at most this much: {bounds.told}."
     )
     rests = _rests_on(band, inputs, rows, checks)
     if HANDED in checks:
@@ -265,7 +279,7 @@ def _judge(
         "uniform",
         "conditional" if rests else "stands",
         claim,
-        sizes,
+        bounds.in_sds,
         rests_on=rests,
         benchmark=ON_S,
         checks=checks,

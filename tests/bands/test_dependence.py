@@ -157,6 +157,15 @@ def test_clusters_that_move_together_are_told():
     assert max(p) == pytest.approx(0.0005)
 
 
+def test_what_lasts_for_many_dates_is_seen_where_single_dates_show_little():
+    p = []
+    for r in range(20):
+        residual, cluster, date, rng = by_date([65, r], clusters=20, dates=64)
+        season = np.repeat(generator([66, r]).standard_normal(4), 16)
+        p.append(shared_dates_p(residual + 0.15 * season[date], cluster, date, rng, draws=399))
+    assert np.median(p) < 0.05
+
+
 def test_clusters_of_time_share_no_date():
     residual, cluster, _, rng = by_date(62, shock=5.0)
     assert shared_dates_p(residual, cluster, np.arange(len(residual)), rng) == 1.0

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 from scipy import stats
 
 from pulse_pyro.bands.band import BandMethod
@@ -68,15 +67,18 @@ def test_the_kinkiest_coordinate_decides():
 
 
 @pytest.mark.parametrize(("n", "smooth"), [(1996, "spline"), (2400, "local_polynomial")])
-def test_auto_takes_the_kinks_band_for_a_kink_and_a_smooth_one_for_a_line(n, smooth):
+def test_auto_puts_both_bands_together_for_a_kink_and_takes_the_smooth_one_for_a_line(n, smooth):
     method = BandMethod(critical="tube", grid=40)
     s = kinked(generator(16), n, 30.0)
     kink = curve(s, method, 0.9, generator())
     assert kink.band.kind == "lipschitz"
     assert kink.roughness == kink_p(bin_rows(s, 0.98), kink.band.noise) < GATE
-    same = curve(s, replace(method, kind="lipschitz"), 0.9, generator()).band
     at = np.linspace(-1.0, 1.0, 20)
-    assert_array_equal(kink.band.at(at).half, same.at(at).half)
+    centre, half, _ = kink.band.at(at)
+    for kind in ("lipschitz", smooth):  # it holds the smooth one too, whose kink may be chance
+        one, own, _ = curve(s, replace(method, kind=kind), 0.9, generator()).band.at(at)
+        assert (centre - half <= one - own + 1e-12).all()
+        assert (centre + half >= one + own - 1e-12).all()
     x = np.linspace(-1.0, 1.0, n)
     line = sample_of(x, x + np.tile([0.1, -0.1, -0.1, 0.1], n // 4))
     fit = curve(line, method, 0.9, generator())

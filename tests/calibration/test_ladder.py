@@ -122,6 +122,7 @@ def test_given_what_phi_sees_the_forecasts_rung_feeds_policies_and_says_against_
     assert calibration.rung("uniform").verdict == "fails"
     assert calibration.feeds.name == "forecast"
     assert calibration.feeds.benchmark == ON_FORECAST
+    assert "play with a band given all that Phi sees" in calibration.rung("forecast").claim
     part = calibration.parts[0]
     assert part.inputs.names == ("forecast of w0",)
     error = calibration.error_at(held_out, rung="forecast")
@@ -272,6 +273,14 @@ def test_clusters_that_share_days_and_move_together_carry_no_claim():
     assert all("larger clusters" in rung.remedy for rung in asked)
     plain = dated(120, 30, lambda s, rng: s + rng.standard_normal(s.shape))
     assert climbed(*plain).standing.name == "forecast"
+
+
+def test_too_few_clusters_to_see_that_they_move_together_leave_conditional_claims():
+    few = climbed(*dated(24, 40, lambda s, rng: s + rng.standard_normal(s.shape)))  # 12 held out
+    assert {rung.verdict for rung in few.rungs[1:]} <= {"conditional", "not asked", "fails"}
+    assert "12 clusters are too few to see it" in few.rung("forecast").rests_on
+    enough = climbed(*dated(48, 40, lambda s, rng: s + rng.standard_normal(s.shape)))
+    assert enough.standing.name == "forecast"
 
 
 def test_a_w_that_never_varies_is_not_said_to_be_forecast_without_error():
