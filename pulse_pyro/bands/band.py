@@ -30,7 +30,7 @@ class BandMethod:
     kind : auto (see :func:`pulse_pyro.bands.auto.make_band`), local_polynomial, spline, lipschitz
         (kinks allowed, wider), linear, additive, tensor, single_index, or another of ``BANDS``.
     noise : rows (independent given x: HC3), units (dependent within a unit: clustered), or auto:
-        units from 50 units on or where residuals of a unit are seen to depend.
+        units from 20 units on or where residuals of a unit are seen to depend.
     coordinates : joint (one supremum over all coordinates) or bonferroni.
     critical : simulate (sup of the estimated Gaussian process); tube (one-dimensional kinds,
         Bonferroni over coordinates); scheffe (linear kind: every x at once); bootstrap_t

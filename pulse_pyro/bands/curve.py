@@ -30,7 +30,7 @@ from pulse_pyro.bands.bins import (
     studentised_sup,
     studentised_units,
 )
-from pulse_pyro.bands.dependence import choose_noise
+from pulse_pyro.bands.dependence import alike, choose_noise
 
 # A band on a grid: between its points, and beyond its ends.
 
@@ -143,6 +143,7 @@ def hull(band: Band, other: Band) -> Band:
 
 FEWEST_ROWS = 60
 MOST_POINTS = 4000
+EVENTS = 4.0  # rows of average noise that are added to those that tell of it
 WILD = 2.5  # a studentised critical value this many times the normal one is not believed
 
 
@@ -212,6 +213,7 @@ def curve_band(
     how = _treatment(bins, skew, noise, method)
     cov = _covariance(bins, [w.grid for w in weights], scaled, noise)
     _check_noise(cov, sample, grid)
+    wider = _few_events(bins, weights, residual, cov, noise)
 
     def values_by(how: Critical) -> Float1:
         by = replace(method, critical=how)
@@ -232,7 +234,7 @@ def curve_band(
     else:  # redrawn units do not know how few of them decide a value
         mapped = np.maximum(spread, critical.student(values_by("simulate")[:, None], nu))
     centre = np.stack([w.grid @ sums[:, j] for j, w in enumerate(weights)])
-    shape = grid_shape(sample.x_names[0], grid, centre, cov, mapped)
+    shape = grid_shape(sample.x_names[0], grid, centre, cov, mapped * wider)
     how_made = f"critical value by {how.replace('_', ' ')}, {shape.modulus:.1%} for the grid"
     made = tuple(f"{w.made}, {how_made}" for w in weights)
     band = Band(
@@ -280,6 +282,34 @@ def _covariance(bins: Bins, weights: list[Float2], scaled: Float2, noise: str) -
                 meat = (score[j].T @ score[k]).toarray() * ((units - 1.0) / units)
                 block = weights[j] @ meat @ weights[k].T
             out[j, :, k], out[k, :, j] = block, block.T
+    return out
+
+
+def _few_events(
+    bins: Bins, weights: list[Weights], residual: Float2, cov: Float4, noise: str
+) -> Float2:
+    """Return by how much standard errors grow where few rows tell of the noise: (q, G), from 1 on.
+
+    With 0/1 W, and p = .05 or .95, all of ten rows are often alike: their own variance says that
+    there is no noise. So V(x) is at least (n V + 4 V_all) / (n + 4), with V_all the variance if the
+    noise were everywhere what it is on average, rows of a unit correlating as they do on average,
+    and n = sigma^2 / V_all independent rows behind the estimate: four more of average noise, as
+    Agresti and Coull add four to a share. Where hundreds of rows speak it changes nothing.
+    """
+    sigma2 = (residual**2).mean(0)
+    counts = bins.scores(np.ones(len(bins.x))) if noise == "units" else None
+    out = np.empty((len(weights), cov.shape[1]))
+    for j, w in enumerate(weights):
+        alone = w.grid**2 @ bins.count
+        share = alone
+        if counts is not None:
+            rho = alike(residual[:, j], bins.unit)
+            together = (np.asarray(counts @ w.grid.T) ** 2).sum(0)
+            share = (1.0 - rho) * alone + rho * together
+        n = 1.0 / share
+        own = np.diagonal(cov[j, :, j])
+        least = (n * own + EVENTS * sigma2[j] * share) / (n + EVENTS)
+        out[j] = np.sqrt(np.maximum(least / own, 1.0))
     return out
 
 

@@ -11,7 +11,7 @@ from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import Noise, consecutive
 
-MANY = 50  # units from which clustering costs next to nothing
+MANY = 20  # units from which variances go by unit, for a test of dependence misses much in so few
 FEWEST = 5  # units below which nothing can be said about dependence
 FEWEST_CLUSTERS = 10
 LEVEL = 0.1
@@ -40,10 +40,21 @@ def dependence_p(residual: Float1, unit: Int) -> float:
     return float(min(2.0 * p, 1.0))
 
 
+def alike(e: Float1, unit: Int) -> float:
+    """Return the correlation of two rows of one unit, 0 to 1: mean product over mean square."""
+    code, _ = consecutive(unit)
+    count, total, square = (np.bincount(code, e**k) for k in range(3))
+    pairs = float((count * (count - 1.0)).sum())
+    size = float(square.sum() / count.sum())
+    if not pairs or not size > 0:
+        return 0.0
+    return float(np.clip((total**2 - square).sum() / pairs / size, 0.0, 1.0))
+
+
 def choose_noise(
     residual: Float2, unit: Int, wanted: Noise, regressors: int = 0
 ) -> Literal["rows", "units"]:
-    """Return "units" or "rows": as asked, or units from 50 on or where they are seen to depend.
+    """Return "units" or "rows": as asked, or units from 20 on or where they are seen to depend.
 
     ``regressors``: a cluster variance of that many free coefficients needs three units for each.
     Where rows of a unit are seen to depend and there are fewer, "rows" is what is left, and it is

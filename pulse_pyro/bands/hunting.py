@@ -10,6 +10,7 @@ from scipy import stats
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Int
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import Sample, consecutive
+from pulse_pyro.bands.dependence import alike
 from pulse_pyro.bands.form import Form, free_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ MOST_ROWS, FEWEST_ROWS = 50_000, 5_000  # of all coordinates together; of one, a
 MANY_CLUSTERS = 200  # of which none is left out: rows of each are, where there are too many
 LOOK = 0.2  # p-value below which culprits are looked for
 PROBES = 2_000  # rows of a fold on which columns are permuted
+MOST_ALIKE = 0.9  # correlation of rows of a stretch that is allowed for
 NAMED, CLEAR = 3, 0.25  # culprits named, and their least share of the first one's use
 
 
@@ -149,16 +151,16 @@ def _one(part: _Part, y: Float1, trees: int) -> _Found:
         if before.sum() < SPLIT_ROWS:
             continue
         left = free_of(part.b[before], y[before, None])[:, 0]
-        alike = _alike(left, part.run[before])
-        model = _trees(trees).fit(part.z[before], _less_own_level(left, part.run[before], alike))
-        g = _freed(part, model, now, alike)
+        share = min(alike(left, part.run[before]), MOST_ALIKE)
+        model = _trees(trees).fit(part.z[before], _less_own_level(left, part.run[before], share))
+        g = _freed(part, model, now, share)
         spread = np.sqrt((g**2).mean())
         # later folds were learned from more rows: their share grows, as is known beforehand
         scale = float(np.sqrt(j) / spread) if spread > 0 else 0.0
         code, _ = consecutive(part.cluster[now])
         sums.append(np.bincount(code, scale * g * residual[now]))
         weights.append(np.bincount(code, (scale * g) ** 2))
-        folds.append((now, model, alike, scale))
+        folds.append((now, model, share, scale))
     s = np.concatenate(sums)
     sd = float(s.std(ddof=1))
     t = float(s.sum() / (sd * np.sqrt(len(s)))) if sd > 0 else 0.0
@@ -187,17 +189,6 @@ def _freed(part: _Part, model: HistGradientBoostingRegressor, now: Bool, alike: 
     g = free_of(part.b[now], h[:, None])[:, 0]
     # of predictions that the band can follow, such as one leaf's, rounding is left: no direction
     return g if np.abs(g).max() > ROUNDING * np.abs(h).max() else np.zeros_like(g)
-
-
-def _alike(e: Float1, run: Int) -> float:
-    """Return the correlation of rows of one stretch, 0 to .9: mean product over mean square."""
-    code, _ = consecutive(run)
-    count, total, square = (np.bincount(code, e**k) for k in range(3))
-    pairs = float((count * (count - 1.0)).sum())
-    size = float(square.sum() / count.sum())
-    if not pairs or not size > 0:
-        return 0.0
-    return float(np.clip((total**2 - square).sum() / pairs / size, 0.0, 0.9))
 
 
 def _less_own_level(e: Float1, run: Int, alike: float) -> Float1:

@@ -355,7 +355,7 @@ def plan(
     ``Stakes.balance`` has the formula, with B the largest norm of the expected features at these
     contexts under the laws of the largest size. The kind of band is the one chosen at full size;
     its variances are by row at every size unless rows of a unit clearly depend (p < 0.01; calibrate
-    itself goes by unit from 50 units on in any case, which is somewhat wider).
+    itself goes by unit from 20 units on in any case, which is somewhat wider).
 
     The bound of each rung is followed too, beside e: see :func:`rung_decays`. Where a test of the
     uniform rung fails at full size its figures are refused, and the other rungs are all there is.

@@ -8,8 +8,9 @@ from scipy import stats
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.auto import make_band
 from pulse_pyro.bands.band import BandMethod
+from pulse_pyro.bands.dependence import alike
 from pulse_pyro.bands.form import form_of, free_of
-from pulse_pyro.bands.hunting import _alike, _steadied, hunt, some_rows
+from pulse_pyro.bands.hunting import _steadied, hunt, some_rows
 from pulse_pyro.bands.hunting import _trees as TREES_OF
 from tests.bands.helpers import sample
 from tests.helpers import FALSE_ALARM, z_bound
@@ -154,8 +155,8 @@ def test_weights_know_nothing_of_later_rows():
 def test_how_alike_rows_of_a_stretch_are_has_its_worked_value():
     # products within: 2 * 2 * 1 and 2 * (-1) * (-3) over 4 pairs, over the mean square 15 / 4
     e, run = np.array([2.0, 1.0, -1.0, -3.0]), np.array([0, 0, 5, 5])
-    assert _alike(e, run) == pytest.approx(10 / 4 / (15 / 4))
-    assert _alike(e, np.arange(4)) == 0.0
+    assert alike(e, run) == pytest.approx(10 / 4 / (15 / 4))
+    assert alike(e, np.arange(4)) == 0.0
 
 
 def test_projection_leaves_what_dense_least_squares_leaves_and_minds_no_repeats():

@@ -59,7 +59,7 @@ def rep(job):
     return [*out, half[inside].mean(), size, fit.roughness < 0.2, inside.mean()]
 
 
-def coverage(truth, noise, draw, reps, levels=(0.90, 0.95)):
+def coverage(truth, noise, draw, reps, levels=(0.95,)):
     """Print one line of the table and return the coverage at the last level."""
     jobs = [(truth, noise, draw, levels, r) for r in range(reps)]
     found = np.array(in_parallel(rep, jobs)).mean(0)
