@@ -12,7 +12,8 @@ from scipy.linalg import qr
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Int, positive
 from pulse_pyro._core.errors import DataError
 from pulse_pyro.bands.band import Band, BandFit, BandMethod, Sample, check_level
-from pulse_pyro.bands.basis import BasisShape, basis_band, fit_basis, skewed_critical
+from pulse_pyro.bands.basis import PROBES, BasisShape, basis_band, fit_basis, skewed_critical
+from pulse_pyro.bands.bins import MANY_UNITS
 
 # Inputs that repeat others: a linear band lives on what they span.
 
@@ -125,9 +126,10 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
     c is simulated over a cloud of up to 1,000 held-out contexts, so it holds for about as many new
     contexts of the same kind at once; ``critical="scheffe"`` holds for every x at once and is also
     what contexts further out than 98 % (``domain``) of the cloud get. Student's t with rows (or
-    units) less coefficients as freedom. Valid if E[y | S_1:t] is linear in x: see the
-    lack-of-fit test. Inputs that repeat others (lags of a clock), or are constant, are left out:
-    their part is played by those others, or by the intercept. Of a context where they do not,
+    units) less coefficients as freedom, or Satterthwaite's, if that is less and variances go by
+    unit. Valid if E[y | S_1:t] is linear in x: see the lack-of-fit test. Inputs that repeat others
+    (lags of a clock), or are constant, are left out: their part is played by those others, or by
+    the intercept. Of a context where they do not,
     nothing is known: it is outside the domain and its half-width is NaN, as if an input were not
     seen.
     """
@@ -156,6 +158,10 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
         )
     clustered = fit.noise == "units"
     nu = float((sample.units if clustered else n) - p - 1)
+    if clustered and sample.units < MANY_UNITS:
+        # a few large units decide, however many small ones there are
+        some = b[np.unique(np.linspace(0, n - 1, PROBES).astype(np.int64))]
+        nu = min(nu, float(np.median(fit.freedom(some, 0))))
     q = sample.y.shape[1]
     every = scheffe(level, p + 1, q, sample.units - 1.0 if clustered else nu, clustered=clustered)
     everywhere = np.full(q, every)
