@@ -22,15 +22,15 @@ from pulse_pyro.bands.lack_of_fit import (
 )
 
 MOST_ROWS = 100_000  # of whole clusters, which the tests look at
-MOST_INPUTS = (
-    20  # inputs scanned for jumps and waves, and MOST_PAIRS pairs, drawn if there are more
-)
+MOST_INPUTS = 20  # scanned for jumps and waves, and MOST_PAIRS pairs, drawn if there are more
 MOST_PAIRS = 190
 MOST_TRIPLES = 120
 WAVE_PAIRS = CORNER_PAIRS = 30
 PAIR_FREQUENCIES = FREQUENCIES[:2]
 DECILES = np.arange(1, 10) / 10.0
 CORNERS = np.array([0.2, 0.5, 0.8])  # quantiles at which two inputs are cut at once
+FEW_PAIRS = 3  # up to which they are cut finely: a tensor band follows all but a corner's very edge
+FINE = np.arange(1, 20) / 20.0
 WEEK = 7.0
 COMPARED = 5_000  # rows at which columns are compared
 TAILS = (1, 3)  # last rows of a unit
@@ -228,8 +228,10 @@ def _jumps(
     for i in _some(len(names), MOST_INPUTS, rng):
         for at in np.unique(np.quantile(u[:, i], DECILES)):
             yield (u[:, i] > at).astype(np.float64), f"a jump in {names[i]}"
-    cuts = [np.unique(np.quantile(column, CORNERS)) for column in u.T]
-    for i, k in _together(len(names), 2, CORNER_PAIRS, rng):
+    pairs = _together(len(names), 2, CORNER_PAIRS, rng)
+    at_cuts = FINE if len(pairs) <= FEW_PAIRS else CORNERS
+    cuts = [np.unique(np.quantile(column, at_cuts)) for column in u.T]
+    for i, k in pairs:
         for one, two in product(cuts[i], cuts[k]):
             both = (u[:, i] > one) & (u[:, k] > two)
             yield both.astype(np.float64), f"a corner of {names[i]} and {names[k]}"

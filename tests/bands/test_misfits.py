@@ -70,6 +70,19 @@ def test_what_hangs_on_several_inputs_at_once_is_seen(test, misfit, worst):
     assert found.worst == worst
 
 
+def test_the_edge_of_a_corner_is_seen_though_a_tensor_band_follows_the_rest():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3000, 2))
+    y = 1.0 * (x > 1.0).all(1, keepdims=True) + 0.5 * rng.standard_normal((3000, 1))
+    s = sample(x, y, np.arange(3000) // 30)
+    fit = make_band(s, BandMethod("tensor"), 0.95, rng).fit
+    nothing = np.empty((len(x), 0))
+    found = misfit_tests(fit, s, nothing.__getitem__, (), rng, draws=999)
+    jump = next(each for each in found if each.name == "jump")
+    assert jump.p <= 0.01
+    assert jump.worst == "a corner of lag 0 and lag 1"
+
+
 @pytest.mark.parametrize("test", SEEN)
 def test_each_test_sees_its_own_misfit_and_names_it(test):
     misfit, worst = SEEN[test]
