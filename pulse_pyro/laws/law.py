@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -230,18 +231,31 @@ def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     widths = tuple(len(column.names) for column in data.columns)
     codes = codes_of(data.w, codings(names, levels, widths)) if names else None
     card = check_model(model, data.x, data.w, label, names, codes)
-    if card.by_unit and len(np.unique(data.rows.unit)) < 2:
+    if (card.by_unit or wants(model, "unit")) and len(np.unique(data.rows.unit)) < 2:
+        _say_one_unit(card, label)
+    if not card.columns:
+        return card
+    for column in data.columns:
+        _check_levels(card, column, label)
+    return replace(card, levels=levels, widths=widths)
+
+
+def _say_one_unit(card: ModelCard, label: str) -> None:
+    """Refuse latents of units where there is one unit; warn where ``unit`` may be for less."""
+    if card.by_unit:
         own = ", ".join(repr(site.name) for site in card.unit_sites)
         raise DataError(
             f"{label}: {own} is drawn for every unit, but the archive holds one unit with "
             "complete rows, which cannot tell how units differ; add units, or leave plate 'units' "
             "out of the model."
         )
-    if not card.columns:
-        return card
-    for column in data.columns:
-        _check_levels(card, column, label)
-    return replace(card, levels=levels, widths=widths)
+    warnings.warn(
+        f"{label}: the model asks for the unit of each row, but the archive holds one unit with "
+        "complete rows, which cannot tell how units differ: what the law says of that (a scale "
+        "between units, the spread of a new unit) is its prior's word alone; add units, or leave "
+        "unit out of the model.",
+        stacklevel=4,  # whoever checks or fits the law, give or take
+    )
 
 
 def _check_levels(card: ModelCard, column: Column, label: str) -> None:

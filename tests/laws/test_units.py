@@ -556,6 +556,17 @@ def test_an_archive_of_one_unit_is_refused():
         Law(levels, Identity()).fit(people(1), seed=0)
 
 
+def test_levels_integrated_by_hand_on_one_unit_are_warned_of():
+    law = law_from_file(FOLDER / "hierarchical_units.py")
+    with pytest.warns(UserWarning, match=r"one unit.*add units"):
+        law.check(people(1, 12))
+    with pytest.warns(UserWarning, match=r"one unit.*add units") as said:
+        fit = law.fit(people(1, 12), Laplace(draws=20), seed=0)
+    assert len(said) == 1
+    assert fit.units == ("u0",)
+    law.check(people(2, 12))  # warnings are errors here
+
+
 def bent(x, w=None, unit=None):
     """A level and a slope of one's own, behind a logit."""
     a = pyro.sample("a", dist.Normal(0.0, 1.0))
