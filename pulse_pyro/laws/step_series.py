@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pulse_pyro._core.arrays import Float, Float1, Float2, Float3, Int
-from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.progress import bar
 from pulse_pyro._pyro import answers
 from pulse_pyro._pyro.filters import StateBelief, StepRows, systematic
@@ -20,6 +21,15 @@ from pulse_pyro.laws.step_conditional import CHUNK, StepConditional
 
 KEPT = 64  # particles a draw keeps of each row of an archive
 REACH = 64  # rows back, at least, whose W may still be told of
+
+
+@contextmanager
+def _numbered(step: int) -> Iterator[None]:
+    """Let what a filter refuses say at which step of its series."""
+    try:
+        yield
+    except ModelError as cause:
+        raise type(cause)(f"{cause} This is step {step} of a series.") from cause
 
 
 class Gathered:
@@ -47,19 +57,21 @@ class Gathered:
             at = slice(start, start + width)
             rows = StepRows(torch.as_tensor(past[at, :last]), torch.as_tensor(y[at, :last]))
             with quiet(law.seed, "filter", start):
-                belief = law.filter.start(len(rows.y))
-                for t, known in enumerate(self._beliefs(belief, rows)):
+                for t, known in enumerate(self._beliefs(rows)):
                     self._keep(known, place[at, t], past[at, t])
 
-    def _beliefs(self, belief: StateBelief, rows: Any) -> Iterator[StateBelief]:
+    def _beliefs(self, rows: StepRows) -> Iterator[StateBelief]:
         """Yield what is known after each row; particles are kept for one row at a time."""
-        program = self.law.program
+        names, state = self.law.program.sampled, self.law.filter
+        belief, every = state.start(len(rows.y)), None
         if self.law.filtered_exactly:
-            yield from self.law.filter.go(belief, rows, program.sampled)[0]
-            return
+            every = state.go(belief, rows, names)[0]
         for t in range(rows.y.shape[1]):
-            one = type(rows)(rows.past[:, t : t + 1], rows.y[:, t : t + 1])
-            belief = self.law.filter.go(belief, one, program.sampled)[0][0]
+            one = StepRows(rows.past[:, t : t + 1], rows.y[:, t : t + 1])
+            with _numbered(t):
+                known = state.go(belief, one, names)[0][0] if every is None else every[t]
+                state.refuse_lost(belief, known, one)
+            belief = known
             yield belief
 
     def _keep(self, known: StateBelief, place: Int, past: Float3) -> None:
@@ -224,7 +236,7 @@ class StepFollower:
         law = self._law
         given = torch.as_tensor(law.program.encoded(w[None]))
         past = torch.as_tensor(self._window(rows))[None]
-        with quiet():
+        with _numbered(row), quiet():
             answer = law.filter.answer(shown, past)
             odd = answers.impossible(answer, given[0])
             if odd is not None:
@@ -242,10 +254,17 @@ class StepFollower:
         law = self._law
         past = torch.as_tensor(self._window(rows))[None, None]
         y = torch.as_tensor(rows[-1][law.program.sampled_at])[None, None]
-        if law.flat.step is not None:
-            return StateBelief(*law.flat.step(*belief, past, y))
-        with quiet(*law.randomness("follow", count)):
-            return law.filter.go(belief, StepRows(past, y), law.program.sampled)[0][0]
+        row = StepRows(past, y)
+        with _numbered(count):
+            if law.flat.step is not None:
+                known = StateBelief(*law.flat.step(*belief, *row))
+                if torch.isfinite(known.first).all() and torch.isfinite(known.second).all():
+                    return known
+            with quiet(*law.randomness("follow", count)):
+                if law.flat.step is None:
+                    known = law.filter.go(belief, row, law.program.sampled)[0][0]
+                law.filter.refuse_lost(belief, known, row)
+            return known
 
     def _window(self, rows: Float2) -> Float2:
         out = rows.copy()
