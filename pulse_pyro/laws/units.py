@@ -188,6 +188,14 @@ class UnitFollower(WindowFollower):
                 f"push: w must hold {len(self._unit_law.schema.w_names)} numbers, one a W column, "
                 f"but its shape is {np.shape(w)}."
             )
+        lost = np.isnan(value)
+        if lost.any() and not lost.all() and not self._unit_law.kernel.card.columns:
+            name = self._unit_law.schema.w_names[int(lost.argmax())]
+            raise DataError(
+                f"push: W column {name!r} is NaN in w = {value.tolist()}, but the model has one "
+                "site for all of W, which cannot tell of a part of it; pass W when all of it is "
+                "seen, or write a site for each W column."
+            )
         x = self.inputs() if place is None else place
         if np.isnan(x).any() or np.isnan(value).all():
             return True

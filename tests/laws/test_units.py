@@ -262,6 +262,28 @@ def test_w_that_no_particle_can_have_are_refused():
         follower.push(np.array([0.0]), np.array([1e200]))
 
 
+def two_levels(x, w=None, unit=None):
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + level[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(torch.stack([loc, 2 * loc], -1), SD).to_event(1), obs=w)
+
+
+def test_a_part_of_w_is_refused_where_one_site_has_all_of_it():
+    history = people(4)
+    both = History.from_arrays(
+        history.grid.s, np.repeat(history.grid.w, 2, axis=-1), w_names=["v", "w"]
+    )
+    follower = Law(two_levels, Identity()).fit(both, Laplace(draws=20), seed=0).follow("Ann")
+    with pytest.raises(DataError, match=r"'w' is NaN.*one site"):
+        follower.push(np.zeros(1), np.array([1.0, np.nan]))
+    before = follower.conditional.mean()
+    follower.push(np.zeros(1), np.array([np.nan, np.nan]))  # nothing of it is seen
+    assert_array_equal(follower.conditional.mean(), before)
+
+
 def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
     fit = fitted()
     phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
