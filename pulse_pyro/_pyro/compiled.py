@@ -23,8 +23,9 @@ def flat_program(
 
     program : of tensors, to one or to a tuple of them, without side effects. inputs : those it is
     written down at. other : of the same shapes; there, and at ``inputs``, both must agree, to 1e-10
-    of the answer's size. None where the program decides by values, draws random numbers that the
-    answer depends on, or cannot be written down for any other reason: it has to be run as it is.
+    of the answer's largest finite value, with what is infinite or NaN in its place. None where the
+    program decides by values, draws random numbers that the answer depends on, or cannot be written
+    down for any other reason: it has to be run as it is.
     """
     try:
         # in-place writes, which distributions make inside, become values of their own
@@ -39,12 +40,11 @@ def flat_program(
 def _agree(flat: Any, ran: Any) -> bool:
     if not isinstance(ran, torch.Tensor):
         return len(flat) == len(ran) and all(map(_agree, flat, ran))
-    if not ran.numel():
+    if flat.shape != ran.shape or not ran.numel():
         return bool(flat.shape == ran.shape)
-    size = torch.nan_to_num(ran.abs()).max().clamp(min=1.0)
-    return flat.shape == ran.shape and torch.allclose(
-        flat, ran, rtol=0.0, atol=float(AGREES * size), equal_nan=True
-    )
+    # by what is finite: an infinite value must be met by itself, and excuses no other
+    size = torch.where(torch.isfinite(ran), ran.abs(), 0.0).max().clamp(min=1.0)
+    return torch.allclose(flat, ran, rtol=0.0, atol=float(AGREES * size), equal_nan=True)
 
 
 def _folded(written: GraphModule) -> GraphModule:

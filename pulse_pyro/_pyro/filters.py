@@ -71,11 +71,16 @@ class Filter(Protocol):
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
         """Return the law of W at rows (series,), past (series, memory, s_dim)."""
 
+    def refuse_lost(self, before: StateBelief, after: StateBelief, rows: StepRows) -> None:
+        """Refuse what is known after one row, where it is nothing any more: say why."""
+
 
 def _weigh(fn: Any, y: torch.Tensor) -> torch.Tensor:
     """Return log p(y), 0 where y, or what it depends on, is not seen."""
-    found = fn.log_prob(y)
-    return torch.where(torch.isnan(found), 0.0, found)
+    unseen = torch.isnan(y)  # a density need not say so itself: Uniform's of NaN is 0
+    known = torch.where(unseen, 0.0, y) if fn.support.is_discrete else y  # a code to look up
+    found = fn.log_prob(known)
+    return torch.where(unseen | torch.isnan(found), 0.0, found)
 
 
 def _per_time(values: torch.Tensor, series: int, time: int, axis: int) -> list[torch.Tensor]:
@@ -161,6 +166,9 @@ class Forward:
         """See :class:`Filter`."""
         emit = self.tables(past, w, self.program.w_names)[1]
         log = belief.first + emit
+        never = torch.isneginf(log).all(-1)
+        if never.any():
+            _refuse_zero(self.program, VALUES, never, w, self.program.w_names)
         return StateBelief(log - torch.logsumexp(log, -1, keepdim=True), belief.second)
 
     def answer(self, belief: StateBelief, past: torch.Tensor) -> Answer:
@@ -168,6 +176,19 @@ class Forward:
         seen = self._asked(past)
         columns = [seen.columns[name] for name in self.program.w_names]
         return Answer(belief.first, columns, self.program.values)
+
+    def refuse_lost(self, before: StateBelief, after: StateBelief, rows: StepRows) -> None:
+        """See :class:`Filter`; where the next state depends on an S that is not seen, it is lost.
+
+        Of a row that no value of the state can have, all weights are NaN.
+        """
+        if not torch.isnan(after.first).any():
+            return
+        move, _ = self.tables(rows.past[:, 0], rows.y[:, 0], ())
+        never = torch.isnan(after.first).all(-1) & ~torch.isnan(before.first).any(-1)
+        never = never & ~torch.isnan(move).any(-1).any(-1)
+        if never.any():
+            _refuse_zero(self.program, VALUES, never, rows.y[:, 0], self.program.sampled)
 
 
 # A linear Gaussian state: the Kalman filter.
@@ -271,6 +292,11 @@ class Kalman:
         cov = at.slope @ belief.second @ at.slope.transpose(-1, -2)
         return Answer(None, [], (), mean, cov + torch.diag_embed(at.variance))
 
+    def refuse_lost(self, before: StateBelief, after: StateBelief, rows: StepRows) -> None:
+        """See :class:`Filter`."""
+        for one, other in zip(before, after, strict=True):
+            _refuse_explosion(self.program, one, other, rows.past[:, 0])
+
 
 def _left(y: torch.Tensor, at: Affine) -> tuple[torch.Tensor, torch.Tensor]:
     """Return y (rows, columns) minus its level, 0 where that is not known, and 1 where it is."""
@@ -343,6 +369,7 @@ class Particles:
             z, log = resampled(z, log)
             before = torch.logsumexp(log, -1)
             seen = self.program.run(self.p, z, rows.past[:, t, None], shape=shape)
+            _refuse_explosion(self.program, z, seen.value, rows.past[:, t])
             z = seen.value
             for j, name in enumerate(columns):
                 log = log + _weigh(seen.columns[name], rows.y[:, t, j, None])
@@ -368,16 +395,55 @@ class Particles:
         columns = [seen.columns[name] for name in self.program.w_names]
         return Answer(weight, columns, self.program.values)
 
+    def refuse_lost(self, before: StateBelief, after: StateBelief, rows: StepRows) -> None:
+        """See :class:`Filter`; ``go`` has looked already."""
+
     def _refuse_zero(self, log: torch.Tensor, y: torch.Tensor, columns: Sequence[str]) -> None:
-        lost = torch.isneginf(log.amax(-1))
-        if not lost.any():
-            return
-        series = int(torch.nonzero(lost)[0, 1])
-        seen = {n: float(v) for n, v in zip(columns, y[series], strict=True) if v == v}
-        raise ConvergenceError(
-            f"{self.program.label}: all {self.count} particles have weight zero: the program holds "
-            f"{seen} to be impossible whatever the state; widen the noise of these columns (a "
-            "Student-t, a larger scale, a support that holds the value), or that of the state."
+        never = torch.isneginf(log.amax(-1))
+        if never.any():
+            what = f"all {self.count} particles have weight zero"
+            _refuse_zero(self.program, what, never, y, columns)
+
+
+# What is left of a state where a row, or the program, leaves nothing of it.
+
+VALUES = "all values of the state have weight zero"
+
+
+def _refuse_zero(
+    program: Program, what: str, never: torch.Tensor, y: torch.Tensor, columns: Sequence[str]
+) -> None:
+    """Say which values no state can have; never (draw, series), y (series, columns)."""
+    series = int(torch.nonzero(never)[0, 1])
+    seen = {n: float(v) for n, v in zip(columns, y[series], strict=True) if v == v}
+    raise ConvergenceError(
+        f"{program.label}: {what}: the program holds {seen} to be impossible whatever the state; "
+        "widen the noise of these columns (a Student-t, a larger scale, a support that holds the "
+        "value), or that of the state."
+    )
+
+
+def _refuse_explosion(
+    program: Program, before: torch.Tensor, after: torch.Tensor, past: torch.Tensor
+) -> None:
+    """Refuse a state that is infinite, or is lost although all that it depends on is there.
+
+    before, after : (draw, series, ...), what is known of it. past : (series, memory, s_dim).
+    """
+    if torch.isfinite(after).all():
+        return
+    seen = past.clone()
+    seen[..., -1, program.sampled_at] = 0.0  # hidden from the step in any case
+    whole = ~torch.isnan(seen).flatten(1).any(-1)
+    kept = torch.isfinite(before).flatten(2).all(-1) & whole
+    lost = torch.isnan(after).flatten(2).any(-1) & kept
+    if torch.isinf(after).any() or lost.any():
+        raise ModelError(
+            f"{program.label}: the state 'z' explodes: it is no longer finite, at a draw of the "
+            "fitted parameters, because more of z is carried on from step to step than its scale "
+            "can hold; keep what stays of it within -1 and 1 (Beta or Uniform priors) or bound it "
+            "(torch.tanh), fit again, and let the step widen the noise of z where it must follow "
+            "jumps."
         )
 
 

@@ -520,6 +520,7 @@ class History:
         if holes != "w":
             keep &= ~np.isnan(self.w.sum(-1))
         if not keep.any():
+            self._refuse_partly_seen(~np.isnan(total))
             raise DataError(
                 f"No complete row is left: {summary!r} needs {summary.memory} consecutive rows, "
                 f"and no unit has more than {self._longest_run()} without a gap in time; use "
@@ -537,6 +538,31 @@ class History:
             x_names=names,
             dropped=len(keep) - len(at),
         )
+
+    def _refuse_partly_seen(self, whole: Bool) -> None:
+        """Refuse W that is seen in part, never whole, at rows with all inputs; name one of them."""
+        there = np.isfinite(self.w)
+        rows = np.flatnonzero(whole & there.any(1))
+        if not len(rows):
+            return
+        never = ~there[whole].any(0)
+        name = self.w_names[int((never if never.any() else ~there[rows[0]]).argmax())]
+        at = f"unit {self.units[self.unit_of[rows[0]]]!r}, step {self.step[rows[0]]}"
+        raise DataError(
+            f"No complete row is left: {len(rows)} rows have all inputs and some of W, but none "
+            f"has all of it; column {name!r} is "
+            + ("never seen in them" if never.any() else f"NaN at {at}, the first of them")
+            + "; leave it out, fit W columns apart, or write a model with a site for each W "
+            "column, which keeps such rows."
+        )
+
+    def partly_seen(self, summary: Summary) -> int:
+        """Return how many rows have all inputs and some of W, but not all of it."""
+        there = np.isfinite(self.w)
+        some = there.any(1) & ~there.all(1)
+        if not some.any():
+            return 0
+        return int((some & ~np.isnan(self.inputs(summary).sum(-1))).sum())
 
     def to_frame(self, *, calendar: bool = False) -> DataFrame:
         """Return the long table of existing rows: unit, time, S and W.

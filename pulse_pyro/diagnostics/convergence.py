@@ -26,6 +26,7 @@ LIMITS = {  # warn above the first, fail above the second
     "finer": (1.0, 1.5),
     "particle_error": (0.1, 0.3),
     "unseen_levels": (0.0, float("inf")),
+    "partly_seen": (0.05, float("inf")),
 }
 LEAST = {"ess": (100.0, 25.0)}  # warn below the first, fail below the second
 TEXTS = {
@@ -41,6 +42,10 @@ TEXTS = {
     "above 1 the basis is too small, or residuals of a unit depend on each other.",
     "unseen_levels": "Values W may take that never occur in the fitted archive: how likely they "
     "are is told by the prior alone; merge such a level with its neighbour, or declare fewer.",
+    "partly_seen": "Share of rows with all inputs and some of W, but not all, which this law "
+    "leaves out. It is then of rows where W is whole: wrong where what is missing goes with what "
+    "is seen (minutes of sleep where somebody slept). Fit W columns apart, or write a model with a "
+    "site for each, which keeps such rows.",
     "as_plain_numbers": "W columns that are declared as no plain numbers, but are to this law: it "
     "foretells halves of a level, and values beyond the last. laws.generalised_lags and mixed_lags "
     "take them as they are declared.",

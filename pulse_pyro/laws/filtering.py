@@ -29,7 +29,7 @@ from pulse_pyro.laws.fitted import (
     by_action,
     chosen,
 )
-from pulse_pyro.laws.law import FitData, Law
+from pulse_pyro.laws.law import FitData, Law, left_out
 from pulse_pyro.laws.linear import LinearFamily
 from pulse_pyro.laws.memory import MemoryKind
 from pulse_pyro.laws.remembering import RememberingLaw
@@ -566,7 +566,8 @@ class StateSpace:
             int(seed),
             data.n,
             data.rows.dropped,
-            {"log_likelihood": fit, "spectral_radius": process.radius},
+            {"log_likelihood": fit, "spectral_radius": process.radius}
+            | left_out(history, seen, data),
         )
         return FilteredLaw(
             law=law,

@@ -205,6 +205,11 @@ class GrowingArchive:
         """All S seen of a unit, in order."""
         return self._s[unit]
 
+    def called(self, unit: str) -> str:
+        """Return the name of a unit met online in the archive as it has grown."""
+        online = self._with_online(self.history.units)[len(self.history.units) :]
+        return dict(zip(self._s, online, strict=True)).get(unit, unit)
+
     def refit(self) -> PosteriorLaw:
         """Fit the law on all that is known by now; one that fails leaves the law as it was."""
         self._begin_refit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -128,6 +129,14 @@ def _gram_with_holes(x: Float2, w: Float2) -> tuple[Float1, Float2]:
     return mean, filled.T @ filled
 
 
+def left_out(history: History, summary: Summary, data: FitData) -> dict[str, float]:
+    """Return the share of rows with some of W that a fit on complete cases does without, if any."""
+    if history.w.shape[1] < 2 or np.isnan(data.rows.w).any():
+        return {}
+    lost = history.partly_seen(summary)
+    return {"partly_seen": lost / (lost + data.n)} if lost else {}
+
+
 def level_numbers(column: Column) -> tuple[float, ...]:
     """Return the numbers that the codes 0, 1, ... of an ordinal W column stand for."""
     return column.numbers if column.kind == "ordinal" else ()
@@ -230,18 +239,31 @@ def checked(model: Callable[..., Any], data: FitData, label: str) -> ModelCard:
     widths = tuple(len(column.names) for column in data.columns)
     codes = codes_of(data.w, codings(names, levels, widths)) if names else None
     card = check_model(model, data.x, data.w, label, names, codes)
-    if card.by_unit and len(np.unique(data.rows.unit)) < 2:
+    if (card.by_unit or wants(model, "unit")) and len(np.unique(data.rows.unit)) < 2:
+        _say_one_unit(card, label)
+    if not card.columns:
+        return card
+    for column in data.columns:
+        _check_levels(card, column, label)
+    return replace(card, levels=levels, widths=widths)
+
+
+def _say_one_unit(card: ModelCard, label: str) -> None:
+    """Refuse latents of units where there is one unit; warn where ``unit`` may be for less."""
+    if card.by_unit:
         own = ", ".join(repr(site.name) for site in card.unit_sites)
         raise DataError(
             f"{label}: {own} is drawn for every unit, but the archive holds one unit with "
             "complete rows, which cannot tell how units differ; add units, or leave plate 'units' "
             "out of the model."
         )
-    if not card.columns:
-        return card
-    for column in data.columns:
-        _check_levels(card, column, label)
-    return replace(card, levels=levels, widths=widths)
+    warnings.warn(
+        f"{label}: the model asks for the unit of each row, but the archive holds one unit with "
+        "complete rows, which cannot tell how units differ: what the law says of that (a scale "
+        "between units, the spread of a new unit) is its prior's word alone; add units, or leave "
+        "unit out of the model.",
+        stacklevel=4,  # whoever checks or fits the law, give or take
+    )
 
 
 def _check_levels(card: ModelCard, column: Column, label: str) -> None:
@@ -284,7 +306,17 @@ def _by_column(
         known = codes[there[:, j], j]
         w[name] = torch.as_tensor(np.where(there[:, j], codes[:, j], known[0]))
         above = [there[:, at[parent]] for parent in sites[name].parents]
-        counts[name] = torch.as_tensor(np.logical_and.reduce([there[:, j], *above]))
+        together = np.logical_and.reduce([there[:, j], *above])
+        if not together.any():
+            row = int(there[:, j].argmax())
+            absent = [each for each in sites[name].parents if not there[row, at[each]]]
+            raise DataError(
+                f"{label}: W column {name!r} is conditioned on {', '.join(sites[name].parents)}, "
+                "but is never seen together with it, so how they go together cannot be learned: "
+                f"{absent[0]!r} is NaN in {_place(data, row)}, the first with {name!r}; record "
+                "both in the same rows, or let the model sample one without the other."
+            )
+        counts[name] = torch.as_tensor(together)
     if "seen" in inspect.signature(model).parameters:
         extras["seen"] = dict(zip(card.columns, torch.as_tensor(there).unbind(-1), strict=True))
     return w, counts
@@ -483,7 +515,11 @@ class Law:
             seed=int(seed),
             rows=data.n,
             dropped=data.rows.dropped,
-            quality={**fit.quality, **law._as_numbers(history)},
+            quality={
+                **fit.quality,
+                **law._as_numbers(history),
+                **left_out(history, law.summary, data),
+            },
             losses=tuple(map(float, fit.losses)),
             chains=fit.chains,
             diverging=fit.diverging,
@@ -578,6 +614,10 @@ class Law:
             holes = "w"
             if np.isnan(history.w).all():
                 raise DataError(f"{self.label}: no W was recorded in the archive at all.")
+            never = np.isnan(history.w).all(0)
+            if never.any():
+                name = history.w_names[int(never.argmax())]
+                raise DataError(f"{self.label}: W column {name!r} is never recorded; leave it out.")
         rows = self._rows(history, holes)
         data = FitData.raw(rows, history.schema.w_columns, history.units)
         if self.family is None:  # a custom model states its priors in the units of the data

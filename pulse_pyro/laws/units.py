@@ -130,8 +130,11 @@ class UnitFollower(WindowFollower):
     ess : effective number of particles behind the unit's latents. Where W of a new unit leave fewer
     than 100, its latents are drawn anew given the draws of all else; where fewer are left even so,
     a warning says it, and answers are rough. Kept are the rows whose W was revealed, and a weight
-    for each particle (16,384 of a new unit, one a draw of a unit of the archive).
+    for each particle (16,384 of a new unit, one a draw of a unit of the archive). W may come late:
+    given the latents rows are independent, so a row tells the same whenever it does.
     """
+
+    arms_alike = True  # a unit's latents are those of all arms
 
     def __init__(self, law: UnitLaw, unit: str | None) -> None:
         super().__init__(law)
@@ -167,10 +170,15 @@ class UnitFollower(WindowFollower):
             self.condition_on(w)
         return found
 
-    def condition_on(self, w: ArrayLike) -> None:
-        """Take in the W of the newest row, (w_dim,), NaN where it is not seen.
+    def place(self) -> Float1:
+        """Return x_t, (p,), by which W_t can be told of later."""
+        return self.inputs().copy()
 
-        A row that lacks an input tells nothing, because the law has no density there.
+    def condition_on(self, w: ArrayLike, place: Float1 | None = None) -> bool:
+        """Take in the W of a row, (w_dim,), NaN where it is not seen; it never comes too late.
+
+        place : of the row, the newest by default. A row that lacks an input tells nothing, because
+        the law has no density there.
         """
         from pulse_pyro._pyro.unit_posterior import UnitPosterior
 
@@ -180,9 +188,17 @@ class UnitFollower(WindowFollower):
                 f"push: w must hold {len(self._unit_law.schema.w_names)} numbers, one a W column, "
                 f"but its shape is {np.shape(w)}."
             )
-        x = self._unit_law.newest(self._rows)
+        lost = np.isnan(value)
+        if lost.any() and not lost.all() and not self._unit_law.kernel.card.columns:
+            name = self._unit_law.schema.w_names[int(lost.argmax())]
+            raise DataError(
+                f"push: W column {name!r} is NaN in w = {value.tolist()}, but the model has one "
+                "site for all of W, which cannot tell of a part of it; pass W when all of it is "
+                "seen, or write a site for each W column."
+            )
+        x = self.inputs() if place is None else place
         if np.isnan(x).any() or np.isnan(value).all():
-            return
+            return True
         known = self._known or UnitPosterior.of(self._unit_law.kernel, self._number)
         told = known.told(x, value)
         if not told.ess:
@@ -193,6 +209,7 @@ class UnitFollower(WindowFollower):
         self._told = np.concatenate([self._told, np.append(x, value)[None]])
         self._take(told)
         self._warn()
+        return True
 
     def _warn(self) -> None:
         """Say once that few particles are left."""

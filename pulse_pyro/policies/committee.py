@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pulse_pyro.policies.balls import RewardNoise
 from pulse_pyro.policies.carried import PastRewards
 from pulse_pyro.policies.core import Belief
 from pulse_pyro.policies.guard import VOTES
-from pulse_pyro.policies.imputed import Carried, Imputed, Scorer, Tracking, condition_on
+from pulse_pyro.policies.imputed import Carried, Imputed, Scorer, Tracking, condition_on, place_of
 from pulse_pyro.policies.members import EVIDENCE, LED, ROUNDS
 from pulse_pyro.policies.raw_lags import RawLags
 from pulse_pyro.policies.remembered import Remembered
@@ -77,10 +78,24 @@ class JointFollower:
         for one in self.each:
             one.push(s, w)
 
-    def condition_on(self, w: Float1) -> None:
-        """Let W_t tell of the unit's own latents, for members whose law has some."""
-        for one in self.each:
-            condition_on(one, w)
+    arms_alike = True  # a unit of a committee has one context a round
+
+    def place(self) -> Float1:
+        """Return what is kept of the newest row for all members, side by side."""
+        return np.concatenate([place_of(one) for one in self.each])
+
+    def condition_on(self, w: Float1, place: Float1 | None = None) -> bool:
+        """Let a W tell of the unit's own latents, for members whose law has some.
+
+        False where it comes too late for one of them: one that joined later, say.
+        """
+        if place is None:
+            taken = [condition_on(one, w) for one in self.each]
+            return all(taken)
+        ends = np.cumsum([0, *(place_of(one).size for one in self.each)])
+        parts = [place[start:end] for start, end in pairwise(ends)]
+        taken = [condition_on(one, w, own) for one, own in zip(self.each, parts, strict=True)]
+        return all(taken)
 
     def inputs(self) -> Float1:
         """Return what the first member looks at."""
@@ -364,6 +379,8 @@ class Ballot:
         k = names.index(name)
         shares = self.joint.dealt
         gone = np.cumsum([0, *self.joint.dims])[k : k + 2]
+        sizes = [place_of(each.follow()).size for each in self.joint.members.values()]
+        left = slice(sum(sizes[:k]), sum(sizes[: k + 1]))
         del self.joint.members[name]
         self.core.unseat(k)
         for past in self.policy._pasts.units.values():
@@ -375,7 +392,8 @@ class Ballot:
         for decisions in (self.policy._open, self.policy._learned):
             for key, found in decisions.items():
                 kept = found.carried[:at] + found.carried[at + shares[k] :]
-                decisions[key] = found._replace(carried=kept)
+                place = np.delete(found.place, left)
+                decisions[key] = found._replace(carried=kept, place=place)
 
     def _rescore(self, change: Callable[[Float1], Float1]) -> None:
         """Bring what decisions were scored with into the new order of members."""

@@ -91,16 +91,42 @@ class Tracking(Protocol):
 
 @runtime_checkable
 class Learning(Protocol):
-    """A follower of a unit whose own latents W tell of."""
+    """A follower that learns from W: of the unit's own latents, or of its state."""
 
-    def condition_on(self, w: Float1) -> None:
-        """Take in the W of the newest row, (w_dim,)."""
+    @property
+    def arms_alike(self) -> bool:
+        """Whether the W of one arm, each having contexts of its own, tells of the others too."""
+
+    def place(self) -> Float1:
+        """Return what must be kept of the newest row so that its W can be told of later."""
+
+    def condition_on(self, w: Float1, place: Float1 | None = None) -> bool:
+        """Take in the W, (w_dim,), of the newest row, or of that whose place was kept.
+
+        False, and nothing is changed, where it comes too late.
+        """
 
 
-def condition_on(follower: Follower, w: Float1) -> None:
-    """Let a W tell of the unit itself, where the law has latents of units."""
-    if isinstance(follower, Learning):
-        follower.condition_on(w)
+NOWHERE: Float1 = np.empty(0)  # of a row whose W tells a follower nothing
+
+
+def place_of(follower: Follower) -> Float1:
+    """Return what a decision keeps of the newest row, so that its W can be told of later."""
+    place = getattr(follower, "place", None)  # every round asks: a Protocol would take longer
+    found: Float1 = NOWHERE if place is None else place()
+    return found
+
+
+def condition_on(follower: Follower, w: Float1, place: Float1 | None = None) -> bool:
+    """Let a W tell of the unit itself, where the law has latents of units or a state.
+
+    place : of the row it belongs to, the newest by default. False where it comes too late.
+    """
+    if not isinstance(follower, Learning):
+        return True
+    if place is not None and not place.size:  # kept by a policy that could not use it yet
+        return not follower.place().size
+    return follower.condition_on(w, place)
 
 
 class Imputed:

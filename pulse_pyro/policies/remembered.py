@@ -27,7 +27,7 @@ from pulse_pyro.features import need_affine, slopes
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.units import Acquaintance
 from pulse_pyro.policies.core import Belief
-from pulse_pyro.policies.imputed import PROBES, Carried, Imputed, condition_on
+from pulse_pyro.policies.imputed import PROBES, Carried, Imputed, condition_on, place_of
 from pulse_pyro.policies.streaming_guard import acquaintance_of
 from pulse_pyro.policies.unit_memory import UnitMemory
 
@@ -61,9 +61,15 @@ class RememberedFollower:
             self.reveal(self.memory.now, w, found.mean()[0])
         return found
 
-    def condition_on(self, w: Float1) -> None:
-        """Let W_t tell of the unit's own latents, where the law has some."""
-        condition_on(self.inner, w)
+    arms_alike = True  # a unit with a memory has one context a round
+
+    def place(self) -> Float1:
+        """Return what is kept of the newest row for the law's own follower."""
+        return place_of(self.inner)
+
+    def condition_on(self, w: Float1, place: Float1 | None = None) -> bool:
+        """Let a W tell of the unit's own latents, where the law has some."""
+        return condition_on(self.inner, w, place)
 
     def reveal(self, at: int, w: Float1, mean: Float1) -> bool:
         """Take in the W of a step: it tells u to the last digit. False where it comes too late."""

@@ -31,7 +31,7 @@ from pulse_pyro.policies.adaptive import AdaptivePulseUCB
 from pulse_pyro.policies.committee import Ballot, Committee, CommitteeRules, Joint, JointFollower
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors, told
 from pulse_pyro.policies.guard import VOTES, Ball, BiasMap
-from pulse_pyro.policies.imputed import Carried, Scorer
+from pulse_pyro.policies.imputed import NOWHERE, Carried, Scorer
 from pulse_pyro.policies.linear import Decision
 from pulse_pyro.policies.pulse import PulseUCB
 from pulse_pyro.policies.raw_lags import RawFollower
@@ -280,7 +280,8 @@ def _unpack_state(packed: Packed, policy: Streaming) -> None:
             _, number, place, rest = name.split(".", 3)
             rows.setdefault((int(number), int(place)), {})[rest] = value
     for i, (unit, followers) in enumerate(saved["units"]):
-        past = [policy.scorer.follow(unit or None) for _ in range(followers)]
+        called = policy._pasts.called(policy.law, unit)
+        past = [policy.scorer.follow(called) for _ in range(followers)]
         for k, follower in enumerate(past):
             _restore(follower, Packed({}, rows[i, k]))
         policy._pasts.units[unit] = past
@@ -359,6 +360,9 @@ def _pack_decisions(
             values = [getattr(step, name) for _, step in own]
             arrays[f"step {j}.{name}"] = np.array(values, np.float64).reshape(len(own), *size)
         arrays[f"step {j}.of"] = np.array([row for row, _ in own], np.int64)
+    arrays["place"] = np.concatenate([np.empty(0), *(one.place for one in found)])
+    arrays["place.size"] = np.array([one.place.size for one in found], np.int64)
+    arrays["told"] = np.array([one.told for one in found], np.bool_)
     places = [[one.unit, one.row] for one in found]
     chosen = [[one.decision.by, one.decision.why] for one in found]
     return [list(decisions), places, chosen], arrays
@@ -379,6 +383,11 @@ def _unpack_decisions(
         for k, row in enumerate(of):
             slope, left, mean = (np.array(own[name][k]) for name in ("slope", "left", "mean"))
             steps[row].append(Carried(int(own["at"][k]), slope, left, mean))
+    whereabouts, known = [NOWHERE] * count, np.zeros(count, np.bool_)
+    if f"{start}.place" in packed.arrays:  # earlier versions had none
+        ends = np.cumsum(packed.shaped(f"{start}.place.size", count))
+        whereabouts = np.split(packed.shaped(f"{start}.place", ends[-1] if count else 0), ends[:-1])
+        known = packed.shaped(f"{start}.told", count)
     out = {}
     for row, (key, (unit, place)) in enumerate(zip(keys, places, strict=True)):
         mine = {name: np.array(values[row]) for name, values in found.items()}
@@ -398,7 +407,16 @@ def _unpack_decisions(
         errors = told(float(mine["error"]))
         if "coef" in mine:
             errors = RoundErrors(mine["coef"], errors.psi)
-        out[key] = PendingDecision(decision, mine["s"], errors, unit, place, tuple(steps[row]))
+        out[key] = PendingDecision(
+            decision,
+            mine["s"],
+            errors,
+            unit,
+            place,
+            tuple(steps[row]),
+            np.array(whereabouts[row]),
+            bool(known[row]),
+        )
     return out
 
 

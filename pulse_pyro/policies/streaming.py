@@ -16,7 +16,15 @@ from pulse_pyro.calibration.online import OnlineErrors
 from pulse_pyro.features import Features
 from pulse_pyro.laws.growing import GrowingArchive
 from pulse_pyro.policies.core import BonusCore, Core, RoundErrors
-from pulse_pyro.policies.imputed import Carried, Scorer, Tracking, condition_on
+from pulse_pyro.policies.imputed import (
+    NOWHERE,
+    Carried,
+    Learning,
+    Scorer,
+    Tracking,
+    condition_on,
+    place_of,
+)
 from pulse_pyro.policies.linear import NO_MASK, TOO_LARGE, Decision, State, check_size
 from pulse_pyro.policies.streaming_guard import StreamingGuard, acquaintance_of
 from pulse_pyro.radius import Radius
@@ -31,6 +39,7 @@ class PendingDecision(NamedTuple):
 
     about : the law's error its reward will be learned with. unit, row : where a growing archive
     keeps that S_t; row -1 without one. carried : what its reward will tell of the unit's memory.
+    place : what its follower needs to be told of W_t later. told : whether W_t is known by now.
     """
 
     decision: Decision
@@ -39,6 +48,8 @@ class PendingDecision(NamedTuple):
     unit: str = ""
     row: int = -1
     carried: tuple[Carried, ...] = ()
+    place: Float1 = NOWHERE
+    told: bool = False
 
 
 def allowed_mask(allowed: ArrayLike, arms: int) -> Bool:
@@ -175,10 +186,15 @@ class Pasts:
     """What has been seen of every unit: one follower of its series, or one per arm."""
 
     def __init__(
-        self, law: FittedLaw, arms: int, follow: Callable[[str | None], Follower] | None = None
+        self,
+        law: FittedLaw,
+        arms: int,
+        follow: Callable[[str | None], Follower] | None = None,
+        archive: GrowingArchive | None = None,
     ) -> None:
         self.law, self.arms, self.names = law, arms, law.schema.s_names
         self.follow = law.follow if follow is None else follow
+        self.archive = archive
         self.units: dict[str, list[Follower]] = {}
 
     def push(self, seen: ArrayLike, unit: str) -> list[Follower]:
@@ -191,7 +207,7 @@ class Pasts:
         rows = s[None] if s.ndim == 1 else s
         past = self.units.get(unit)
         if past is None:
-            past = [self.follow(unit or None) for _ in rows]
+            past = [self.follow(self.called(self.law, unit)) for _ in rows]
         if len(past) != len(rows):
             raise DataError(f"act: unit {unit!r} mixes shared contexts and contexts per arm.")
         for one, row in zip(past, rows, strict=True):
@@ -199,9 +215,14 @@ class Pasts:
         self.units[unit] = past
         return past
 
-    def followed_by(
-        self, law: FittedLaw, archive: GrowingArchive | None
-    ) -> dict[str, list[Follower]]:
+    def called(self, law: FittedLaw, unit: str) -> str | None:
+        """Return what a law calls a unit: one whose rows it has learned from is no new one."""
+        if self.archive is not None and unit not in getattr(law, "members", (unit,)):
+            online = self.archive.called(unit)
+            unit = online if online in getattr(law, "members", ()) else unit
+        return unit or None
+
+    def followed_by(self, law: FittedLaw) -> dict[str, list[Follower]]:
         """Return every unit's past as another law follows it: a law with memory sees it all again.
 
         A law of other columns, or that looks at something else, is refused.
@@ -209,13 +230,14 @@ class Pasts:
         mine, new = _looks_at(self.law), _looks_at(law)
         if mine != new:
             raise SettingError(f"swap_law: the law that plays looks at {mine}, this one at {new}.")
-        units = {}
+        units, archive = {}, self.archive
         for unit, past in self.units.items():
-            units[unit] = [law.follow(unit or None) for _ in past]
+            name = self.called(law, unit)
+            units[unit] = [law.follow(name) for _ in past]
             for follower, old in zip(units[unit], past, strict=True):
                 state = old.state()
                 if "rows" in state:
-                    if archive is not None:  # W that were revealed are in it, and in the law soon
+                    if name != (unit or None):  # W that were revealed are in the law by now
                         state.pop("told", None)
                     follower.restore(state)
                     continue
@@ -260,7 +282,7 @@ class Streaming:
         arms = scorer.features.actions
         if archive is not None:
             archive.claim()
-        self._pasts = Pasts(scorer.law, arms, scorer.follow)
+        self._pasts = Pasts(scorer.law, arms, scorer.follow, archive)
         self._learned: dict[int, PendingDecision] = {}  # the newest, whose W may still be revealed
         self._open: dict[int, PendingDecision] = {}
         self._issued = 0
@@ -387,8 +409,9 @@ class Streaming:
         )
         now = past[0] if len(past) == 1 else past[choice.action]
         carried = () if self._tracks is None else self._tracks.kept(past, choice.action)
-        kept = PendingDecision(decision, now.now.copy(), choice.about, str(unit), row, carried)
-        self._open[self._issued] = kept
+        self._open[self._issued] = PendingDecision(
+            decision, now.now.copy(), choice.about, str(unit), row, carried, place_of(now)
+        )
         self._issued += 1
         return decision
 
@@ -396,7 +419,8 @@ class Streaming:
         """Take in S_t without deciding: to warm up a unit's past, or when no decision is due.
 
         w : (w_dim,) the missing part, where it is seen at this step: it tells of the unit's memory,
-        or of its level where the law has levels of units, and a growing archive takes it in.
+        of its level where the law has levels of units, or of the state of a StepLaw, and a growing
+        archive takes it in.
         """
         row = None if w is None else full_row(w, self.law.schema, "this step")
         past, place = self._take_in(s, str(unit))
@@ -412,10 +436,12 @@ class Streaming:
     def reveal(self, decision: Decision | int, w: ArrayLike) -> None:
         """Take in the W of an earlier round, which came to be known later.
 
-        w : (w_dim,). It tells of the unit's memory at its own time, if the law has one, and joins a
-        growing archive. What was or will be learned from the reward stays as it is: W handed to
-        ``learn`` together with the reward teaches the true features as well. Of decisions that
-        were learned the newest 512 are remembered; earlier ones, and those forgotten, are refused.
+        w : (w_dim,). It tells of the unit at its own time: of its memory, of its level where the
+        law has levels of units, of the state of a StepLaw (up to 64 rows back at least); and joins
+        a growing archive. A warning says where it comes too late for one of them. What was or will
+        be learned from the reward stays as it is: W handed to ``learn`` together with the reward
+        teaches the true features as well. Of decisions that were learned the newest 512 are
+        remembered; earlier ones, those forgotten, and W that are known already, are refused.
         """
         if not isinstance(decision, Decision | int | np.integer):
             raise RewardError(
@@ -426,21 +452,28 @@ class Streaming:
         found = self._open.get(key) or self._learned.get(key)
         if found is None:
             kept = f"neither open nor among the {KEPT} learned last"
-            if self._tracks is None and self.archive is None:
-                kept = "not open, and without a memory or a growing archive W tells nothing later"
+            if not self._remembers:
+                kept = (
+                    "not open, and without a memory, levels of units, a state or a growing archive "
+                    "W tells nothing later"
+                )
             raise RewardError(f"reveal: decision {key} is {kept}; nothing was changed.")
+        if found.told:
+            raise RewardError(
+                f"reveal: the W of decision {key} is known already, and counts once; nothing was "
+                "changed."
+            )
         row = full_row(w, self.law.schema, f"decision {key}")
-        if self._tracks is not None:
-            self._tracks.reveal(self._pasts.units[found.unit], found.carried, row[0])
-        if self.archive is not None:
-            self.archive.reveal(found.unit, found.row, row[0])
+        kept_in = self._open if key in self._open else self._learned
+        kept_in[key] = self._told(key, found, row[0], "reveal")
 
     def learn(self, decision: Decision | int, reward: float, *, w: ArrayLike | None = None) -> None:
         """Learn the reward of an open decision (or its id), using the features it was scored with.
 
         w : (w_dim,) the missing part, where it is revealed after the action; the true features are
-        then learned from, and the round's imputation error is 0. A growing archive takes it in,
-        and the law is refitted when that is due; what was learned from earlier rounds stays.
+        then learned from, and the round's imputation error is 0. It tells of the unit as in
+        :meth:`reveal`. A growing archive takes it in, and the law is refitted when that is due;
+        what was learned from earlier rounds stays.
 
         A reward that is not finite, or that belongs to no open decision (a duplicate, say), is
         refused and changes nothing.
@@ -459,22 +492,20 @@ class Streaming:
                 )
             check_size(x[: self.core.width], self.core.ridge, "learn")
             x.flags.writeable = False
+        if w is not None and not found.told:
+            found = self._told(key, found, row[0], "learn")
         if self._tracks is not None:
             past, action = self._pasts.units[found.unit], int(found.decision.action)
-            if w is not None:
-                self._tracks.reveal(past, found.carried, row[0])
             assert isinstance(self.core, StreamingGuard)  # those that track play on it
             self._tracks.tell(
                 past, found.carried, found.decision.x, action, value, self.core.belief
             )
         self.core.learn(x, value, about, found.decision.x)
         del self._open[key]
-        if self._tracks is not None or self.archive is not None:
+        if found.place.size or self._tracks is not None or self.archive is not None:
             self._learned[key] = found
             if len(self._learned) > KEPT:
                 del self._learned[next(iter(self._learned))]
-        if self.archive is not None and w is not None:
-            self.archive.reveal(found.unit, found.row, row[0])
         if self.archive is not None and self.archive.due:
             try:
                 law = self.archive.refit()
@@ -488,7 +519,7 @@ class Streaming:
         self.core.check_swap()
         if self._tracks is not None:
             self.scorer.swap(law)  # which says why it cannot be
-        fresh = self._pasts.followed_by(law, self.archive)
+        fresh = self._pasts.followed_by(law)
         self.scorer.swap(law)
         self._pasts.law, self._pasts.units = law, fresh
 
@@ -501,6 +532,35 @@ class Streaming:
             dropped = self._open.pop(key, None)
             if dropped is not None and self._tracks is not None:
                 self._tracks.drop(self._pasts.units[dropped.unit], dropped.carried)
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether a W that comes after the reward tells anything."""
+        if self._tracks is not None or self.archive is not None:
+            return True
+        past = next(iter(self._pasts.units.values()), [])
+        return any(place_of(one).size for one in past)
+
+    def _told(self, key: int, found: PendingDecision, w: Float1, where: str) -> PendingDecision:
+        """Tell all that can use it of the W of an earlier round; a warning says what cannot."""
+        past, late = self._pasts.units[found.unit], []
+        for arm, one in enumerate(past):
+            own = len(past) == 1 or arm == found.decision.action
+            if own or (isinstance(one, Learning) and one.arms_alike):
+                late.append(not condition_on(one, w, found.place))
+        if self._tracks is not None:
+            late.append(not self._tracks.reveal(past, found.carried, w))
+        if self.archive is not None:
+            self.archive.reveal(found.unit, found.row, w)
+        if any(late):
+            whose = f" of unit {found.unit!r}" if found.unit else ""
+            warnings.warn(
+                f"{where}: the W of decision {key}{whose} comes too late to tell of the unit's "
+                "state or memory, which has moved on since; reveal W before the reward is learned, "
+                "where the law has a memory, and within 64 steps, where it has a state.",
+                stacklevel=3,
+            )
+        return found._replace(told=True)
 
     def _take_in(self, s: ArrayLike, unit: str) -> tuple[list[Follower], int]:
         if np.ndim(s) > 1 and not (self.archive is None and self._tracks is None):

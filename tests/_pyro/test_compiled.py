@@ -68,3 +68,30 @@ calls = []
 )
 def test_what_cannot_be_written_down_is_left_to_be_run(program):
     assert flat_program(program, [X], [OTHER]) is None
+
+
+LOW = torch.full((1, 3), -torch.inf)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.cat([LOW, x * (calls.append(0) or len(calls))]),
+        lambda x: torch.cat([x, LOW if calls.append(0) or len(calls) % 2 else -LOW]),
+        lambda x: torch.cat([x, LOW if calls.append(0) or len(calls) % 2 else 0.0 * x]),
+        lambda x: torch.cat([x, 0.0 * x if calls.append(0) or len(calls) % 2 else LOW]),
+    ],
+    ids=["finite beside infinite", "sign", "infinite no more", "infinite now"],
+)
+def test_an_infinite_value_excuses_nothing(program):
+    calls.clear()
+    assert flat_program(program, [X], [OTHER]) is None
+
+
+def test_infinite_values_in_place_are_no_obstacle():
+    def bounded(x):
+        return torch.where(x > 0.0, torch.log(x.clamp(min=0.0)), -torch.inf)
+
+    flat = flat_program(bounded, [X], [OTHER])
+    assert torch.isneginf(bounded(X)).any()
+    torch.testing.assert_close(flat(AT), bounded(AT), rtol=0, atol=1e-12)

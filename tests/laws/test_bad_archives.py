@@ -9,6 +9,7 @@ import torch
 
 import pulse_pyro as pp
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, SettingError
+from pulse_pyro.diagnostics.convergence import convergence
 
 RNG = np.random.default_rng(0)
 S = RNG.standard_normal((60, 2))
@@ -118,3 +119,86 @@ def test_an_infinite_context_is_refused_with_its_place():
         fitted(s)
     with pytest.raises(DataError, match="row 2 of series 1, column 's1'"):
         pp.linear_lags(1).fit(archive(), seed=0)(s)
+
+
+# W that is seen in part.
+
+PAIR = TABLE.assign(slept=(S[:, 0] + RNG.standard_normal(60) > 0).astype(float))
+ODD = np.arange(60) % 2 == 1
+
+
+def pair(**changes):
+    roles = {"unit": "who", "time": "day", "observed": ["s1", "s2"], "missing": ["mood", "slept"]}
+    return pp.History.from_frame(PAIR.assign(**changes), **roles)
+
+
+def chained(x, w=None):
+    """Mood, and sleep given the mood."""
+    w = w or {}
+    a, b = (pyro.sample(name, dist.Normal(0.0, 2.0)) for name in "ab")
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        mood = pyro.sample("mood", dist.Normal(a + x[..., 0], 0.5), obs=w.get("mood"))
+        pyro.sample("slept", dist.Bernoulli(logits=b * mood), obs=w.get("slept"))
+
+
+def in_one_site(x, w=None):
+    a = pyro.sample("a", dist.Normal(0.0, 2.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = (a + x[..., 0])[..., None].expand(*(a + x[..., 0]).shape, 2)
+        pyro.sample("w", dist.Normal(loc, 1.0).to_event(1), obs=w)
+
+
+def masked_by_hand(x, w=None, seen=None):
+    a = pyro.sample("a", dist.Normal(0.0, 2.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = (a + x[..., 0])[..., None].expand(*(a + x[..., 0]).shape, 2)
+        noise = dist.Normal(loc, 1.0)
+        noise = noise if seen is None else noise.mask(seen)
+        pyro.sample("w", noise.to_event(1), obs=w)
+
+
+APART = {"mood": np.where(ODD, np.nan, S[:, 0]), "slept": np.where(ODD, 1.0, np.nan)}
+ONE_RECORDED = pp.History.from_arrays(
+    S.reshape(6, 10, 2),
+    np.stack([S[:, 0], np.full(60, np.nan)], -1).reshape(6, 10, 2),
+    w_names=["mood", "slept"],
+)
+NEVER_WHOLE = {
+    "linear": pp.linear_lags(1),
+    "filtered": pp.state_space(1, ar=1, ma=0),
+    "mixed": pp.laws.mixed_lags(1, {"slept": "bernoulli"}),
+    "custom": law(in_one_site),
+}
+
+
+def test_a_column_never_seen_with_the_one_it_is_conditioned_on_is_refused():
+    words = r"'slept' is conditioned on mood.*'mood' is NaN in row 1, unit 'person 0', step 1"
+    with pytest.raises(DataError, match=words):
+        law(chained).fit(pair(**APART), pp.Laplace(draws=20), seed=0)
+    some = dict(APART, mood=np.where(np.arange(60) % 3 == 1, np.nan, S[:, 0]))
+    fitted = law(chained).fit(pair(**some), pp.Laplace(draws=20), seed=0)
+    assert fitted.record.quality.get("partly_seen") is None  # each site is masked on its own
+
+
+@pytest.mark.parametrize("name", NEVER_WHOLE)
+def test_w_that_is_never_whole_is_refused_with_its_column_and_place(name):
+    words = "some of W, but none has all.*'slept' is NaN at unit 'person 0', step 0"
+    with pytest.raises(DataError, match=words):
+        NEVER_WHOLE[name].fit(pair(**APART), seed=0)
+    with pytest.raises(DataError, match="'slept' is never seen"):
+        NEVER_WHOLE[name].fit(ONE_RECORDED, seed=0)
+
+
+def test_a_column_that_is_masked_by_hand_must_be_recorded_somewhere():
+    with pytest.raises(DataError, match="'slept' is never recorded"):
+        law(masked_by_hand).fit(ONE_RECORDED, pp.Laplace(draws=20), seed=0)
+
+
+@pytest.mark.parametrize("name", NEVER_WHOLE)
+def test_rows_that_are_left_out_for_a_part_of_w_are_told_of(name):
+    history = pair(slept=np.where(ODD, np.nan, PAIR["slept"]))
+    fitted = NEVER_WHOLE[name].fit(history, seed=0)
+    assert fitted.record.quality["partly_seen"] == pytest.approx(0.5)
+    (check,) = (each for each in convergence(fitted.record) if each.name == "partly_seen")
+    assert check.verdict == "warn"
+    assert "partly_seen" not in NEVER_WHOLE[name].fit(pair(), seed=0).record.quality

@@ -268,6 +268,75 @@ def test_particles_that_all_have_weight_zero_are_explained():
         law.follow().push([100.0, 0.0])
 
 
+def kinds_prior():
+    return {"sd": pyro.sample("sd", dist.LogNormal(0.0, 1.0))}
+
+
+def kinds_first(p):
+    pyro.sample("z", dist.Categorical(torch.tensor([0.5, 0.5])))
+
+
+def kinds_step(p, z, s_past):
+    z = pyro.sample("z", dist.Categorical(torch.tensor([[0.9, 0.1], [0.2, 0.8]])[z]))
+    pyro.sample("pulse", dist.Uniform(z - 1.0, z + 1.0))
+    pyro.sample("w", dist.Uniform(z - p["sd"], z + p["sd"]))
+
+
+def test_values_of_a_state_that_all_have_weight_zero_are_explained():
+    s = np.random.default_rng(0).random((2, 5, 1))
+    history = History.from_arrays(s, s, s_names=["pulse"], w_names=["w"])
+    law = at_truth(StepLaw(kinds_prior, kinds_first, kinds_step), history, {"sd": 2.0})
+    assert law.card.state == "discrete"
+    follower = law.follow()
+    before = follower.push([0.5]).mean()
+    for ask in (lambda: follower.push([100.0]), lambda: law(np.array([[[0.5], [100.0]]]))):
+        with pytest.raises(ConvergenceError, match=r"weight zero.*pulse.*widen.*step 1"):
+            ask()
+    assert_array_equal(follower.conditional.mean(), before)  # nothing was taken in
+    told = law.follow()
+    told.push([1.9])  # of the second value alone
+    with pytest.raises(ConvergenceError, match=r"weight zero.*'w'.*widen.*step 0"):
+        told.condition_on([-1.5])  # of the first alone
+    follower.push([np.nan])
+    assert np.isfinite(follower.push([0.2]).mean()).all()
+
+
+def codes_step(p, z, s_past):
+    z = pyro.sample("z", dist.Categorical(torch.tensor([[0.9, 0.1], [0.2, 0.8]])[z]))
+    pyro.sample("kind", dist.Categorical(torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])[z]))
+    pyro.sample("pulse", dist.Uniform(z - 1.0, z + 1.0))
+    pyro.sample("w", dist.Normal(1.0 * z, p["sd"]))
+
+
+def test_what_is_not_seen_is_not_weighted_on_whatever_its_distribution():
+    rng = np.random.default_rng(0)
+    s = np.stack([rng.integers(0, 3, (2, 5)).astype(float), rng.random((2, 5))], -1)
+    history = History.from_arrays(s, s[..., 1:], s_names=["kind", "pulse"], w_names=["w"])
+    for state in ("discrete", "particles"):
+        program = StepLaw(kinds_prior, kinds_first, codes_step, state=state, particles=4000)
+        law = at_truth(program, history, {"sd": 2.0})
+        follower = law.follow()
+        follower.push([np.nan, np.nan])
+        chance = np.array([0.5, 0.5]) @ [[0.9, 0.1], [0.2, 0.8]] @ [[0.9, 0.1], [0.2, 0.8]]
+        chance *= [0.7, 0.1]
+        found = follower.push([0.0, np.nan]).mean()[0, 0]
+        assert_allclose(found, chance[1] / chance.sum(), atol=1e-9 if state == "discrete" else 0.05)
+
+
+@pytest.mark.parametrize("state", ["gaussian", "particles"])
+def test_a_state_that_explodes_after_the_fit_is_explained(state):
+    history = level_archive(units=2, time=5)[0]
+    truth = LEVEL_TRUTH | {"keep": 1e150 if state == "gaussian" else 1e300}
+    law = at_truth(StepLaw(*LEVEL, state=state, particles=50), history, truth)
+    unseen = np.array([[[np.nan, 0.0]] * 4])
+    follower = law.follow()
+    follower.push(unseen[0, 0])
+    with pytest.raises(ModelError, match=r"explodes.*within -1 and 1.*widen.*step 1"):
+        follower.push(unseen[0, 1])
+    with pytest.raises(ModelError, match=r"explodes.*within -1 and 1.*widen.*step [012]"):
+        law(unseen)
+
+
 def curved(p, z, s_past):
     z = pyro.sample("z", dist.Normal(p["keep"] * torch.tanh(z), 0.5))
     pyro.sample("pulse", dist.StudentT(5.0, z, 0.3))

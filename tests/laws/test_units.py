@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from pulse_pyro import (
     Features,
+    GrowingArchive,
     History,
     Laplace,
     Law,
@@ -24,7 +25,7 @@ from pulse_pyro import (
     constant,
     law_from_file,
 )
-from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.errors import DataError, ModelError, RewardError
 from pulse_pyro._core.saved import load, save
 from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
@@ -261,6 +262,28 @@ def test_w_that_no_particle_can_have_are_refused():
         follower.push(np.array([0.0]), np.array([1e200]))
 
 
+def two_levels(x, w=None, unit=None):
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + level[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(torch.stack([loc, 2 * loc], -1), SD).to_event(1), obs=w)
+
+
+def test_a_part_of_w_is_refused_where_one_site_has_all_of_it():
+    history = people(4)
+    both = History.from_arrays(
+        history.grid.s, np.repeat(history.grid.w, 2, axis=-1), w_names=["v", "w"]
+    )
+    follower = Law(two_levels, Identity()).fit(both, Laplace(draws=20), seed=0).follow("Ann")
+    with pytest.raises(DataError, match=r"'w' is NaN.*one site"):
+        follower.push(np.zeros(1), np.array([1.0, np.nan]))
+    before = follower.conditional.mean()
+    follower.push(np.zeros(1), np.array([np.nan, np.nan]))  # nothing of it is seen
+    assert_array_equal(follower.conditional.mean(), before)
+
+
 def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
     fit = fitted()
     phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
@@ -279,6 +302,84 @@ def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
     for unit in ("Ann", "Bob", "u3"):
         one, two = (each.act([0.5], unit=unit) for each in (policy, back))
         assert_array_equal(one.x, two.x)
+
+
+W_BY_ARM = Features(
+    lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w by arm 0", "w by arm 1")
+)
+
+
+def test_w_revealed_after_the_decision_tells_of_the_unit(tmp_path):
+    fit, rng = fitted(200), np.random.default_rng(4)
+    s, w = rng.standard_normal((8, 1)), rng.standard_normal((8, 1)) + 2.0
+    policy = PulseUCB(fit, W_BY_ARM, constant(1.0))
+    made = [policy.act(row, unit="Ann") for row in s]
+    policy.learn(made[2], 0.1, w=w[2])
+    policy.learn(made[5], 0.1)
+    policy.reveal(made[0], w[0])
+    again = load(save(policy, tmp_path / "policy"), law=fit, features=W_BY_ARM)
+    for bot in (policy, again):  # of a decision that was learned, and of one that is open
+        bot.reveal(made[5].id, w[5])
+        bot.reveal(made[7].id, w[7])
+        with pytest.raises(RewardError, match="known already"):
+            bot.reveal(made[2].id, w[2])
+    by_hand = fit.follow("Ann")
+    for k in (2, 0, 5, 7):  # rows are independent given the level, so the order is free
+        by_hand.push(s[k], w[k])
+    for bot in (policy, again):
+        choice = bot.act([0.5], unit="Ann")
+        by_hand.push(np.array([0.5]))
+        assert_array_equal(choice.x[choice.action], by_hand.conditional.mean()[0, 0])
+        assert bot.ess == {"Ann": by_hand.ess}
+        other = bot.act([0.5], unit="Bob")
+        assert_allclose(other.x[other.action], fit.draws["a"].mean() + 0.5, rtol=1e-8)
+    assert choice.x[choice.action] > 1.5
+
+
+def test_the_w_of_one_arm_tells_of_the_unit_at_all_arms():
+    fit = fitted(200)
+    policy = PulseUCB(fit, W_BY_ARM, constant(1.0))
+    decision = policy.act([[0.2], [0.7]], unit="Ann")
+    policy.learn(decision, 0.1, w=[3.0])
+    by_hand = fit.follow("Ann")
+    by_hand.push(np.array([[0.2], [0.7]][decision.action]), np.array([3.0]))
+    by_hand.push(np.array([0.5]))
+    for arm in policy._pasts.units["Ann"]:
+        arm.push(np.array([0.5]))
+        assert_array_equal(arm.conditional.mean(), by_hand.conditional.mean())
+
+
+def test_a_w_that_a_unit_cannot_have_leaves_its_decision_open():
+    policy = PulseUCB(fitted(200), W_BY_ARM, constant(1.0))
+    decision = policy.act([0.0], unit="Ann")
+    with pytest.raises(DataError, match="every particle"):
+        policy.reveal(decision, [1e200])
+    assert policy.pending == (decision.id,)
+    assert policy.state.rounds == 0
+    policy.learn(decision, 0.1, w=[1.0])
+
+
+def test_a_unit_is_no_stranger_after_its_law_has_been_fitted_again(tmp_path):
+    history, law = people(), Law(levels, Identity())
+    fit = law.fit(history, Laplace(draws=600), seed=0)
+    grown = GrowingArchive(history, fit, every=6, law=law, inference=Laplace(draws=600))
+    policy = PulseUCB(fit, W_BY_ARM, constant(1.0), archive=grown)
+    for _ in range(5):
+        policy.learn(policy.act([0.0], unit="Ann"), 0.1, w=[2.9])
+    last = policy.act([0.0], unit="Ann")
+    before = last.x[last.action]
+    policy.observe([0.0], w=fit.follow("u3").push(np.zeros(1)).mean()[0], unit="u3")
+    policy.learn(last, 0.1)
+    assert policy.law is not fit
+    again = load(save(policy, tmp_path / "policy"), law=law, features=W_BY_ARM)
+    for bot in (policy, again):
+        ann = bot.act([0.0], unit="Ann")
+        assert abs(ann.x[ann.action] - before) < 0.2
+        assert bot._pasts.units["Ann"][0].acquaintance.member
+        u3 = bot._pasts.units["u3"][0]
+        assert u3.acquaintance == u3.acquaintance._replace(member=True, revealed=1)
+        bob = bot.act([0.0], unit="Bob")
+        assert abs(bob.x[bob.action] - before) > 1.0
 
 
 def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
@@ -554,6 +655,17 @@ def test_the_check_names_the_role_and_what_to_write():
 def test_an_archive_of_one_unit_is_refused():
     with pytest.raises(DataError, match="one unit"):
         Law(levels, Identity()).fit(people(1), seed=0)
+
+
+def test_levels_integrated_by_hand_on_one_unit_are_warned_of():
+    law = law_from_file(FOLDER / "hierarchical_units.py")
+    with pytest.warns(UserWarning, match=r"one unit.*add units"):
+        law.check(people(1, 12))
+    with pytest.warns(UserWarning, match=r"one unit.*add units") as said:
+        fit = law.fit(people(1, 12), Laplace(draws=20), seed=0)
+    assert len(said) == 1
+    assert fit.units == ("u0",)
+    law.check(people(2, 12))  # warnings are errors here
 
 
 def bent(x, w=None, unit=None):
