@@ -281,6 +281,36 @@ def test_a_policy_learns_of_a_person_by_what_it_observes(tmp_path):
         assert_array_equal(one.x, two.x)
 
 
+def test_a_policy_takes_in_what_is_revealed_of_a_row():
+    """Of two W that share a level one is revealed: as if the law's follower were told of it."""
+
+    def both(x, w=None, unit=None):
+        w = w or {}
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+            level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            for name in ("one", "two"):
+                pyro.sample(name, dist.Normal(a + level[..., unit], SD), obs=w.get(name))
+
+    w = np.random.default_rng(0).standard_normal((8, 5, 2))
+    history = History.from_arrays(np.zeros((8, 5, 1)), w, s_names=("s",), w_names=("one", "two"))
+    fit = Law(both, Identity()).fit(history, Laplace(draws=100), seed=0)
+    phi = Features(lambda s, w, a: w * a, 2, ("one*a", "two*a"))
+    policy, follower = PulseUCB(fit, phi, constant(1.0)), fit.follow("Ann")
+    for known in ([np.nan, 2.0], {"one": 1.5, "two": None}, [np.nan, np.nan]):
+        policy.observe([0.0], w=known, unit="Ann")
+    for known in ([np.nan, 2.0], [1.5, np.nan]):
+        follower.push(np.zeros(1), np.array(known))
+    choice = policy.act([0.0], unit="Ann", allowed=[False, True])
+    assert_allclose(choice.x, follower.push(np.zeros(1)).mean()[0], rtol=1e-10)
+    assert choice.x.min() > 0.5
+    with pytest.raises(DataError, match=r"2 numbers, NaN where not revealed, for .* but got"):
+        policy.observe([0.0], w=[np.inf, np.nan], unit="Ann")
+    with pytest.raises(DataError, match="2 finite numbers"):
+        policy.learn(choice, 0.1, w=[1.0, np.nan])
+
+
 def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
     fit = fitted(200)
     phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
