@@ -46,7 +46,8 @@ TEXTS = {
     "take them as they are declared.",
     "particle_error": "Error of a draw's E[W] by particles, in predictive sds; above 0.1 ask for "
     "more, StepLaw(..., particles=...).",
-    "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
+    "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted: fit "
+    "with Nuts(), law.fit(history, pp.Nuts(), seed=0).",
 }
 NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
     "Ensemble": "The spread over networks is no posterior: it shows how training varies, not what "
