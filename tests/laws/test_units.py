@@ -22,7 +22,9 @@ from pulse_pyro import (
     Svi,
     calibrate,
     constant,
+    diagnose,
     law_from_file,
+    linear_lags,
 )
 from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.saved import load, save
@@ -309,6 +311,17 @@ def test_a_policy_takes_in_what_is_revealed_of_a_row():
         policy.observe([0.0], w=[np.inf, np.nan], unit="Ann")
     with pytest.raises(DataError, match="2 finite numbers"):
         policy.learn(choice, 0.1, w=[1.0, np.nan])
+
+
+def test_what_rows_of_new_units_share_is_laid_to_their_latents():
+    found = diagnose(fitted(200), people(40, 12, "v", seed=6), seed=0)
+    plain = diagnose(linear_lags(1).fit(people(), seed=0), people(40, 12, "v", seed=6), seed=0)
+    for name in ("dependence w", "serial w"):
+        said, usual = (next(c for c in each.checks if c.name == name) for each in (found, plain))
+        assert said.verdict == usual.verdict == "fail"
+        assert "has latents of units, and was told no W of these" in said.text
+        assert "latents of units" not in usual.text
+        assert "laws.with_memory" in usual.text
 
 
 def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
