@@ -825,7 +825,7 @@ class ModelCard:
         if site.kind == "unit":
             if not self.by_unit:
                 return "per unit: fitted, not stored"
-            new = "summed over" if self.unit_cells else "drawn from the population"
+            new = "summed over" if self.unit_cells else "drawn, which no guard takes"
             own = "enumerated in the fit" if site in self.enumerated_units else "its own posterior"
             return f"per unit: {own}; of a new unit {new}"
         if site.kind == "observed":

@@ -26,7 +26,7 @@ from pulse_pyro import (
     law_from_file,
     linear_lags,
 )
-from pulse_pyro._core.errors import DataError, ModelError
+from pulse_pyro._core.errors import DataError, ModelError, SettingError
 from pulse_pyro._core.saved import load, save
 from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
@@ -341,6 +341,40 @@ def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
         one, two = (each.act([0.5], unit=unit) for each in (policy, back))
         assert_array_equal(one.x, two.x)
         assert one.action == two.action
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["a vector", "two sites"])
+def test_a_level_and_a_slope_that_go_together_are_two_sites(vector):
+    def model(x, w=None, unit=None):
+        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(2) - 0.5, 0.5).to_event(1))
+        rho = pyro.sample("rho", dist.Uniform(-1.0, 1.0))
+        rest = torch.sqrt(1.0 - rho**2)
+        with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+            if vector:
+                first = torch.stack([torch.ones_like(rho), torch.zeros_like(rho)], -1)
+                tril = torch.stack([first, torch.stack([rho, rest], -1)], -2)
+                both = dist.MultivariateNormal(torch.zeros(2), scale_tril=tril)
+                u, v = pyro.sample("both", both).unbind(-1)
+            else:
+                u = pyro.sample("u", dist.Normal(0.0, 1.0))
+                v = pyro.sample("v", dist.Normal(0.0, 1.0))
+                v = rho * u + rest * v
+        level, slope = scale[..., 0] * u[..., unit], scale[..., 1] * v[..., unit]
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            mean = level + (1.0 + slope) * x[..., 0]
+            pyro.sample("w", dist.Normal(mean[..., None], SD).to_event(1), obs=w)
+
+    law = Law(model, Identity())
+    said = repr(law.check(people()))
+    assert ("drawn, which no guard takes" in said) == vector
+    fit = law.fit(people(), Laplace(draws=50), seed=0)
+    phi = Features(lambda s, w, a: w * a, 2, ("w*a",))
+    known = calibrate(fit, people(20, 6, "v", seed=5), phi, seed=0)
+    if not vector:
+        assert PulseUCB(fit, phi, calibration=known, reward_sd=0.1, theta_bound=2.0).pending == ()
+        return
+    with pytest.raises(SettingError, match="a vector of two as two normal sites"):
+        PulseUCB(fit, phi, calibration=known, reward_sd=0.1, theta_bound=2.0)
 
 
 def test_a_guard_promises_nothing_once_it_decides_about_known_units(tmp_path):
