@@ -11,6 +11,7 @@ import torch
 
 from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, nearest
+from pulse_pyro._pyro.handmade import check_handmade
 from pulse_pyro._pyro.mistakes import (
     PLATE,
     advice_on,
@@ -648,6 +649,7 @@ def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
                 "under a draw from the prior; keep scales positive, e.g. dist.LogNormal or "
                 "torch.nn.functional.softplus, and priors so narrow that exp() stays finite."
             )
+        check_handmade(label, name, fn)
 
 
 def _check_both_ways(

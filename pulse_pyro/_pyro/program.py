@@ -19,6 +19,7 @@ from pyro.poutine.messenger import Messenger
 from pulse_pyro._core.arrays import Float
 from pulse_pyro._core.errors import ModelError, PulseError, nearest
 from pulse_pyro._pyro.answers import Values, site_mean
+from pulse_pyro._pyro.handmade import check_handmade
 from pulse_pyro._pyro.predict import has_mean
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro._pyro.sites import support_of
@@ -703,6 +704,7 @@ def _answers(program: Program, draws: dict[str, torch.Tensor], past: torch.Tenso
                     "draws from the prior; give it parameters that are finite, and a distribution "
                     "that has a mean (a StudentT of more than 1 degree of freedom, no Cauchy)."
                 )
+            check_handmade(program.label, name, fn)
 
 
 def outside(
