@@ -49,7 +49,8 @@ BY_INPUTS = (
 OF_UNITS = (
     " The law has latents of units, and was told no W of these: what rows of a unit share is left"
     " in all of them, also where the law is right. Reveal W of a unit, policy.observe(s, w=...,"
-    " unit=...), or make what sets units apart an input; laws.with_memory does not see it."
+    " unit=...), make what sets units apart an input, or let rewards tell of it, by units the law"
+    " has not seen: laws.with_memory(law, others, 'level')."
 )
 LARGE = 0.3  # |correlation| worth a warning where there are too few units for a test
 MARGINS = (0.02, 0.05)  # |correlations| that warn, that fail

@@ -34,6 +34,7 @@ from pulse_pyro._pyro.unit_posterior import UnitPosterior, drawn_anew
 from pulse_pyro._pyro.unit_potential import UnitPotential
 from pulse_pyro._pyro.units import UnitKernel
 from pulse_pyro.data.summary import Identity
+from pulse_pyro.laws import with_memory
 from tests.helpers import z_bound
 
 BETWEEN, SD, DRAWS = 0.8, 0.5, 1500
@@ -322,6 +323,16 @@ def test_what_rows_of_new_units_share_is_laid_to_their_latents():
         assert "has latents of units, and was told no W of these" in said.text
         assert "latents of units" not in usual.text
         assert "laws.with_memory" in usual.text
+
+
+def test_a_level_of_rewards_is_learned_from_units_without_one():
+    law, others = fitted(200), people(30, 12, "v", seed=6)
+    with pytest.raises(SettingError, match="knows the latents of 12 of these units"):
+        with_memory(law, people(), "level")
+    assert with_memory(law, people(), "ar").memory.kind == "ar"
+    told = diagnose(with_memory(law, others, "level"), people(30, 12, "x", seed=7), seed=0)
+    words = {c.name: c.verdict for c in told.checks}
+    assert words["dependence w"] == words["serial w"] == "pass"
 
 
 def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
