@@ -453,6 +453,35 @@ def test_a_category_of_a_parquet_file_is_declared(typed, folder, monkeypatch):
     assert found.history().s_names[1] == "city[Paris]"
 
 
+def test_rows_with_some_w_count_for_a_law_with_a_site_per_column(tmp_path):
+    path = write_study(
+        tmp_path / "mine",
+        ('missing = ["w0"]', 'missing = ["w0", "w1"]'),
+        ('name = "linear_lags"\nlags = 3', 'file = "both.py"'),
+    )
+    frame = pd.read_csv(path.parent / "archive.csv")
+    frame["w1"] = np.where(np.arange(len(frame)) % 2, np.nan, 0.5)
+    frame.to_csv(path.parent / "archive.csv", index=False)
+    (path.parent / "both.py").write_text(
+        """
+import pyro
+import pyro.distributions as dist
+
+
+def model(x, w=None):
+    w = w or {}
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        for name in ("w0", "w1"):
+            pyro.sample(name, dist.Normal(a + x[..., 0], 1.0), obs=w.get(name))
+"""
+    )
+    said = pp.study.check_study(path).table.loc["rows", "text"]
+    assert "incomplete rows of which those with all inputs and some W count too" in said
+    fitted = pp.study.fit_study(path)
+    assert fitted.record.rows > int(said.split()[0].replace(",", ""))
+
+
 def test_a_study_with_kinds_and_clusters_is_checked_and_fitted(tmp_path):
     path = write_study(
         tmp_path / "mine",
