@@ -247,7 +247,8 @@ class Column:
     role : "S" (also seen online) or "W" (only the archive has it).
     kind : "real", "count", "binary", "ordinal", "categorical" or "clock".
     levels : of a categorical or ordinal column, in order; text always, so "01" is not "1"; a
-        number that is whole is read without its point, 1.0 as "1".
+        number that is whole is read without its point, 1.0 as "1", and so is the text "1.0" where
+        there is no such level.
     period : of a clock: after how much it starts again, e.g. 24.
     unknown : "refuse" a level that is not among ``levels``, or count it as "other".
     unit : of measure, for reports.
@@ -389,6 +390,8 @@ class Column:
                 continue
             level = level_text(value)
             code = codes.get(level, codes.get(str(value)))
+            if code is None and level.endswith(".0"):  # 1 in a file whose column has an empty cell
+                code = codes.get(level.removesuffix(".0"))
             if code is None and self.unknown == "other":
                 code = codes[OTHER]
             if code is None:
@@ -822,7 +825,7 @@ class ModelCard:
         if site.kind == "unit":
             if not self.by_unit:
                 return "per unit: fitted, not stored"
-            new = "summed over" if self.unit_cells else "drawn from the population"
+            new = "summed over" if self.unit_cells else "drawn, which no guard takes"
             own = "enumerated in the fit" if site in self.enumerated_units else "its own posterior"
             return f"per unit: {own}; of a new unit {new}"
         if site.kind == "observed":

@@ -11,6 +11,7 @@ import torch
 
 from pulse_pyro._core.arrays import Float2
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, nearest
+from pulse_pyro._pyro.handmade import check_handmade
 from pulse_pyro._pyro.mistakes import (
     PLATE,
     advice_on,
@@ -29,6 +30,7 @@ from pulse_pyro._pyro.sites import (
     NODES_OF_TWO,
     has_known_mean,
     is_normal,
+    kind_of,
     runs_at,
     support_of,
 )
@@ -282,7 +284,7 @@ def check_values(
                 )
                 raise DataError(
                     f"{label}: W column {name!r} holds {held} in {place(row)}, which its site, "
-                    f"{type(fn).__name__}, cannot have ({len(odd)} such rows); correct the data, "
+                    f"{kind_of(fn)}, cannot have ({len(odd)} such rows); correct the data, "
                     "or give the column another distribution."
                 )
 
@@ -442,7 +444,6 @@ def _shape(node: dict[str, Any]) -> tuple[int, ...]:
 def _site(name: str, node: dict[str, Any], outcomes: tuple[str, ...]) -> Site:
     plates = {frame.name for frame in node["cond_indep_stack"]}
     fn = node["fn"]
-    base = fn.base_dist if hasattr(fn, "base_dist") else fn
     return Site(
         name,
         "observed"
@@ -454,7 +455,7 @@ def _site(name: str, node: dict[str, Any], outcomes: tuple[str, ...]) -> Site:
         else "global",
         tuple(fn.batch_shape),
         tuple(fn.event_shape),
-        type(base).__name__,
+        kind_of(fn),
         bool(fn.support.is_discrete) if name not in outcomes else False,
     )
 
@@ -628,7 +629,7 @@ def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
     """Ask every W site for what prediction asks of it: draws, their density, and a mean."""
     for name in outcomes:
         fn = free.nodes[name]["fn"]
-        kind = type(fn.base_dist if hasattr(fn, "base_dist") else fn).__name__
+        kind = kind_of(fn)
         asked = "a draw"
         try:
             value = fn.sample()
@@ -648,6 +649,7 @@ def _check_answers(label: str, free: Any, outcomes: tuple[str, ...]) -> None:
                 "under a draw from the prior; keep scales positive, e.g. dist.LogNormal or "
                 "torch.nn.functional.softplus, and priors so narrow that exp() stays finite."
             )
+        check_handmade(label, name, fn)
 
 
 def _check_both_ways(

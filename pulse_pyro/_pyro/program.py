@@ -19,9 +19,10 @@ from pyro.poutine.messenger import Messenger
 from pulse_pyro._core.arrays import Float
 from pulse_pyro._core.errors import ModelError, PulseError, nearest
 from pulse_pyro._pyro.answers import Values, site_mean
+from pulse_pyro._pyro.handmade import check_handmade
 from pulse_pyro._pyro.predict import has_mean
 from pulse_pyro._pyro.sandbox import sandbox
-from pulse_pyro._pyro.sites import support_of
+from pulse_pyro._pyro.sites import kind_of, support_of
 from pulse_pyro.base import ModelCard, Site
 
 StateKind = Literal["discrete", "gaussian", "particles"]
@@ -344,9 +345,8 @@ def _globals(program: Program) -> tuple[dict[str, torch.Tensor], list[Site]]:
                 f"{program.label}: site {name!r} of prior() is discrete, and every engine needs "
                 "continuous parameters; a regime that never changes is a state z' = z."
             )
-        base = fn.base_dist if hasattr(fn, "base_dist") else fn
         event = tuple(fn.event_shape)
-        sites.append(Site(name, "global", (), event, type(base).__name__, False))
+        sites.append(Site(name, "global", (), event, kind_of(fn), False))
     if not sites:
         raise ModelError(
             f"{program.label}: prior() samples nothing, so nothing can be learned from the "
@@ -372,10 +372,8 @@ def _first(program: Program, p: Any) -> tuple[Program, Site]:
             "all there is before the first row; columns belong into step."
         )
     fn = seen.state
-    base = fn.base_dist if hasattr(fn, "base_dist") else fn
     event = tuple(fn.event_shape)
-    name = type(base).__name__
-    site = Site("z", "local", (), event, name, bool(fn.support.is_discrete))
+    site = Site("z", "local", (), event, kind_of(fn), bool(fn.support.is_discrete))
     return replace(program, z_shape=event), site
 
 
@@ -429,8 +427,7 @@ def _step(program: Program, p: Any, rows: torch.Tensor) -> tuple[Program, list[S
                 f"{label}: the site of column {name!r} has event shape {event}; a column is one "
                 "number a row: leave .to_event() out, and sample each column on its own."
             )
-        base = fn.base_dist if hasattr(fn, "base_dist") else fn
-        sites.append(Site(name, "observed", (), (), type(base).__name__, False))
+        sites.append(Site(name, "observed", (), (), kind_of(fn), False))
     sampled = tuple(name for name in program.s_names if name in seen.columns)
     declared = zip(program.w_names, program.values, strict=True)
     values = tuple(_values(label, name, seen.columns[name], own) for name, own in declared)
@@ -445,14 +442,14 @@ def _values(label: str, name: str, fn: Any, declared: Values) -> Values:
         if declared and len(declared[0]) != 1:
             raise ModelError(
                 f"{label}: column {name!r} is a category of {len(declared)} levels, but its site "
-                f"is {_name(fn)}; write pyro.sample({name!r}, dist.Categorical(logits=...)), the "
+                f"is {kind_of(fn)}; write pyro.sample({name!r}, dist.Categorical(logits=...)), the "
                 "levels being 0, 1, ..."
             )
         return ()
     if declared and len(declared) != len(found):
         raise ModelError(
             f"{label}: column {name!r} is declared with {len(declared)} levels, but its site, "
-            f"{_name(fn)}, takes {len(found)} values; give it as many (logits of a Categorical, "
+            f"{kind_of(fn)}, takes {len(found)} values; give it as many (logits of a Categorical, "
             "cuts of an OrderedLogistic plus 1), or declare the levels it can take."
         )
     return declared or tuple((float(code),) for code in found)
@@ -566,7 +563,7 @@ def _kind(
                 return "discrete", count, ""
             why = f"its state has {count} values, more than {MOST_STATES}"
         else:
-            why = f"its state is {_name(fn)}, which has no finite list of values"
+            why = f"its state is {kind_of(fn)}, which has no finite list of values"
         if asked == "discrete":
             raise ModelError(f"{program.label}: it is declared state='discrete', but {why}.")
     if asked == "particles":
@@ -582,10 +579,6 @@ def _kind(
             "z and scales free of it, or leave state= out."
         )
     return "particles", 0, bent
-
-
-def _name(fn: Any) -> str:
-    return type(fn.base_dist if hasattr(fn, "base_dist") else fn).__name__
 
 
 def state_values(fn: Any) -> torch.Tensor:
@@ -635,7 +628,7 @@ def why_not_gaussian(program: Program, p: Any, past: torch.Tensor) -> str:
     if len(program.z_shape) > 1:
         return f"its state has event shape {program.z_shape}"
     if moments_of(program.start(p).state, ()) is None:
-        return f"first(p) draws z from a {_name(program.start(p).state)}"
+        return f"first(p) draws z from a {kind_of(program.start(p).state)}"
     d = program.z_shape[0] if program.z_shape else 1
     far = torch.randn(1, 1, 9, d) * torch.tensor([1.0, 10.0, 1e3]).repeat(3)[:, None]
     points = torch.cat([torch.zeros(1, 1, 1, d), torch.eye(d)[None, None], far], dim=2)
@@ -649,7 +642,7 @@ def why_not_gaussian(program: Program, p: Any, past: torch.Tensor) -> str:
         batch = (1, z.shape[2])
         found = moments_of(fn, batch)
         if found is None:
-            return f"{name!r} is {_name(fn)} given z"
+            return f"{name!r} is {kind_of(fn)} given z"
         zero = found.loc[..., :1, :]
         slope = found.loc[..., 1 : d + 1, :] - zero  # (..., d, out)
         line = zero + points[0, 0] @ slope
@@ -693,16 +686,17 @@ def _answers(program: Program, draws: dict[str, torch.Tensor], past: torch.Tenso
             except (NotImplementedError, RuntimeError, ValueError) as cause:
                 said = str(cause).strip().splitlines()
                 raise ModelError(
-                    f"{program.label}: the site of column {name!r}, {_name(fn)}, gives no mean, "
+                    f"{program.label}: the site of column {name!r}, {kind_of(fn)}, gives no mean, "
                     f"draw or density: {type(cause).__name__}: {said[0] if said else ''}"
                 ) from cause
             lost = [what for what, value in found.items() if torch.isnan(value).all()]
             if lost:
                 raise ModelError(
-                    f"{program.label}: {lost[0]} of column {name!r}, {_name(fn)}, is NaN under "
+                    f"{program.label}: {lost[0]} of column {name!r}, {kind_of(fn)}, is NaN under "
                     "draws from the prior; give it parameters that are finite, and a distribution "
                     "that has a mean (a StudentT of more than 1 degree of freedom, no Cauchy)."
                 )
+            check_handmade(program.label, name, fn)
 
 
 def outside(
@@ -726,5 +720,5 @@ def outside(
                 continue
             odd = torch.nonzero((value < 0.0 if coded else ~support.check(value)) & ~value.isnan())
             if len(odd):
-                return int(odd[0, 0]), name, _name(columns[name])
+                return int(odd[0, 0]), name, kind_of(columns[name])
     return None

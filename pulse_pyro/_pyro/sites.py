@@ -42,6 +42,13 @@ MOST_TERMS = 2**16  # of these and the cells of W, for the chances of cells
 DENSITY_REPEATS = 256  # redraws of what cannot be summed over, for a density
 
 
+def kind_of(fn: Any) -> str:
+    """Return the name of a distribution as it was written, without the axes put around it."""
+    while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+        fn = fn.base_dist
+    return type(fn).__name__
+
+
 def support_of(fn: Any) -> torch.Tensor | None:
     """Return the values (k,) of a distribution of finite support, None of any other."""
     if not getattr(fn, "has_enumerate_support", False) or fn.event_shape:

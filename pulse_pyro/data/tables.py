@@ -383,7 +383,8 @@ def _numeric(column: Series, name: str, role: Literal["S", "W"]) -> Float2:
             held = f"{value!r} at row {at!r}"
             if bad and not culprits:
                 held += ", a number as text"
-            declare = f", or declare it: kinds={{{name!r}: 'categorical'}}" if role == "S" else ""
+            declare = f", or declare it: kinds={{{name!r}: 'categorical'}}, [data.kinds] in a study"
+            declare = declare if role == "S" else ""
             raise DataError(
                 f"from_frame: column {name!r} must be numeric, but it holds {held} "
                 f"({column.dtype}; of a file, row 0 is the first below the header); convert it"

@@ -17,6 +17,7 @@ from pulse_pyro.diagnostics.levels import levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.remembering import inputs_seen, memory_of
+from pulse_pyro.laws.units import UnitLaw
 
 # What a law says about held-out rows: expectations, draws, and where W fell among them.
 
@@ -129,6 +130,11 @@ class HeldOut:
     def names(self) -> tuple[str, ...]:
         """Names of the columns of W."""
         return self.history.w_names
+
+    @property
+    def knows_units(self) -> bool:
+        """Whether the law has latents of units, of which it is told nothing here."""
+        return isinstance(self.fitted, UnitLaw) and self.memory is None
 
     @property
     def x_names(self) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ TEXTS = {
     "more, StepLaw(..., particles=...).",
     "pareto_k": "Above 0.62 the Gaussian approximation of the posterior cannot be trusted.",
 }
+CURES = {"pareto_k": " Fit with Nuts(): law.fit(history, pp.Nuts(), seed=0)."}
 NO_POSTERIOR = {  # engines whose spread of draws means something else, or less
     "Ensemble": "The spread over networks is no posterior: it shows how training varies, not what "
     "the archive leaves open. Nothing here speaks of convergence; coverage and PIT judge the law.",
@@ -81,7 +82,9 @@ def _judge(name: str, value: float) -> Check:
     """Compare a figure with its limits; one that is not a number fails."""
     if name in LIMITS:
         warn, fail = LIMITS[name]
-        return Check(name, verdict(-value, limits=(-warn, -fail)), value, fail, TEXTS[name])
+        word = verdict(-value, limits=(-warn, -fail))
+        cure = CURES.get(name, "") if word != "pass" else ""
+        return Check(name, word, value, fail, TEXTS[name] + cure)
     if name in LEAST:
         return Check(name, verdict(value, limits=LEAST[name]), value, LEAST[name][1], TEXTS[name])
     text = TEXTS.get(name, "For information.")

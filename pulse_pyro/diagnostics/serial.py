@@ -41,6 +41,17 @@ ROWS_A_COLUMN = 5  # rows, at least, for each column of Z
 NUMBERS = 20_000_000  # most entries of Z: 160 MB
 DEGREE = 3
 RANK = 1e-10  # eigenvalues of Z'Z below this share of the largest count as zero
+BY_INPUTS = (
+    " Try more lags of S or a more flexible mean; if units have levels of their own, or earlier W"
+    " come to be known, make them inputs; else the noise itself has a memory, which past rewards"
+    " can tell: laws.with_memory."
+)
+OF_UNITS = (
+    " The law has latents of units, and was told no W of these: what rows of a unit share is left"
+    " in all of them, also where the law is right. Reveal W of a unit, policy.observe(s, w=...,"
+    " unit=...), make what sets units apart an input, or let rewards tell of it, by units the law"
+    " has not seen: laws.with_memory(law, others, 'level')."
+)
 LARGE = 0.3  # |correlation| worth a warning where there are too few units for a test
 MARGINS = (0.02, 0.05)  # |correlations| that warn, that fail
 
@@ -130,11 +141,14 @@ def ask_serial(case: HeldOut, j: int) -> list[Check]:
         cluster=judged.cluster,
     )
     test = test._replace(p=min(1.0, test.p * len(case.names)) if np.isfinite(test.p) else test.p)
-    return [serial_check(case.names[j], test, "" if memory is None else memory.kind)]
+    kind = "" if memory is None else memory.kind
+    return [serial_check(case.names[j], test, kind, case.knows_units)]
 
 
-def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
+def serial_check(name: str, test: SerialTest, memory: str = "", knows_units: bool = False) -> Check:
     """Return the verdict on one W; memory : its kind, where the test is of what the filter leaves.
+
+    knows_units : the law has latents of units, which it was told nothing of here.
 
     "fail" at p < 0.001 and |correlation| >= 0.05, "warn" at p < 0.01 and >= 0.02, "info" where the
     test did not judge: small dependence passes, however surely it is there.
@@ -168,10 +182,9 @@ def serial_check(name: str, test: SerialTest, memory: str = "") -> Check:
     elif word != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
-            " radius' guarantee does not cover. Try more lags of S or a more flexible mean; if"
-            " units have levels of their own, or earlier W come to be known, make them inputs; else"
-            " the noise itself has a memory, which past rewards can tell: laws.with_memory."
+            " radius' guarantee does not cover."
         )
+        text += OF_UNITS if knows_units else BY_INPUTS
     return Check(label, word, test.correlation, MARGINS[1], text)
 
 

@@ -24,11 +24,15 @@ from scipy import stats
 
 from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro.base import FAIL, Check, verdict
-from pulse_pyro.diagnostics.serial import FEWEST, controls
+from pulse_pyro.diagnostics.serial import FEWEST, OF_UNITS, controls
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
 
+BY_INPUTS = (
+    ": make what sets units apart an input, fit laws.mixed_lags, or give the law a memory"
+    " (laws.with_memory)."
+)
 MARGINS = (0.01, 0.03)  # correlations of two rows of a unit that warn, that fail
 
 
@@ -46,7 +50,7 @@ def ask_within_units(case: HeldOut, j: int) -> list[Check]:
     found = within_units(
         case.left[:, j], case.x[judged.row], judged.unit, judged.cluster, case.memory_extra
     )
-    return [within_units_check(case.names[j], found, len(case.names))]
+    return [within_units_check(case.names[j], found, len(case.names), case.knows_units)]
 
 
 def within_units(
@@ -96,10 +100,12 @@ def within_units(
     return WithinUnits(correlation, float(stats.t.sf(t, len(there) - 1)), clusters)
 
 
-def within_units_check(name: str, found: WithinUnits, looks: int = 1) -> Check:
+def within_units_check(
+    name: str, found: WithinUnits, looks: int = 1, knows_units: bool = False
+) -> Check:
     """Return the verdict: fails at p < 0.001 and a correlation of 0.03, warns at 0.01 and 0.01.
 
-    looks : columns of W that are asked the same.
+    looks : columns of W that are asked the same. knows_units : as in ``serial_check``.
     """
     label = f"dependence {name}"
     if not np.isfinite(found.p):
@@ -118,9 +124,9 @@ def within_units_check(name: str, found: WithinUnits, looks: int = 1) -> Check:
         text += (
             " Rows of a unit are not independent given the inputs: units have levels of their own,"
             " or the noise has a long memory. Intervals must go by unit (they do here), and earlier"
-            f" {name}, hence earlier rewards, tell more than S: make what sets units apart an"
-            " input, fit laws.mixed_lags, or give the law a memory (laws.with_memory)."
+            f" {name}, hence earlier rewards, tell more than S"
         )
+        text += f".{OF_UNITS}" if knows_units else BY_INPUTS
     return Check(label, word, found.correlation, MARGINS[1], text)
 
 

@@ -115,6 +115,7 @@ def _misnamed(module: ModuleType, file: Path) -> None:
 
 STARTER = "linear_lags"  # the built-in law that TEMPLATE is
 QUANTILES = (0.05, 0.5, 0.95)
+MOST_COLUMNS = 6  # of S in made-up rows
 TEMPLATE = '''"""{name}: what W is, in one sentence; `pulse-pyro models` shows this line.
 
     W_t = a + b'x_t + sd * e_t,   e_t ~ N(0, 1),   x_t = (S_t, S_{{t-1}}).
@@ -234,15 +235,15 @@ def new_law(path: str | Path, *, like: str = STARTER) -> Path:
 def check_law(path: str | Path, history: History | None = None) -> LawCheck:
     """Load a law's file and run its model on a few rows, or say which rule it breaks.
 
-    Without an archive the rows are made up: one standard normal S, and W drawn from the model's
-    own prior, so that its support fits. NOT checked: that the model describes your data.
+    Without an archive the rows are made up: standard normal S, of as many columns, up to six, as
+    the model needs, and W drawn from its own prior, so that its support fits. NOT checked: that
+    the model describes your data.
     """
     law = law_from_file(path)
     if isinstance(law, StepLaw):
         return _check_program(law, history)
     made = history is None
-    archive = _made_up(law) if history is None else history
-    card = law.check(archive)
+    archive, card = _run_on_made_up(law) if history is None else (history, law.check(history))
     from pulse_pyro._pyro.predict import prior_w
 
     x = archive.rows(law.summary).x[:50] if not made else _inputs(law, archive)
@@ -251,7 +252,10 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
     w = np.concatenate(runs)
     if not np.isfinite(w).all():
         raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
-    names = "made-up rows of one S column" if made else f"{len(archive.units)} units of the archive"
+    count = len(archive.s_names)
+    names = f"{len(archive.units)} units of the archive"
+    if made:
+        names = f"made-up rows of {'one S column' if count == 1 else f'{count} S columns'}"
     return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), names)
 
 
@@ -264,7 +268,16 @@ def _check_program(law: StepLaw, history: History | None) -> LawCheck:
         w_names=("w",),
     )
     archive = made if history is None else history
-    card = law.check(archive)
+    try:
+        card = law.check(archive)
+    except ModelError as cause:
+        if history is not None:
+            raise
+        raise ModelError(
+            f"{cause} It ran on made-up rows of columns s and w; columns of other names are known "
+            "by an archive: pulse-pyro check FILE.py --data archive.csv --unit person --time day "
+            "--observed steps --missing mood, or check_law(path, history)."
+        ) from cause
     w = law.simulate(archive, 200, seed=0).w.reshape(-1, card.w_dim)
     if not np.isfinite(w).all():
         raise ModelError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
@@ -279,14 +292,27 @@ def _inputs(law: Law, archive: History) -> Any:
     return x[np.isfinite(x).all(-1)][:50]
 
 
-def _made_up(law: Law) -> History:
-    """Six units, one S column, W from the model's prior; zeros where the model cannot run."""
+def _run_on_made_up(law: Law) -> tuple[History, ModelCard]:
+    """Return made-up rows of as few S columns as the model runs on, and what it says of them."""
+    first: PulseError | None = None
+    for columns in range(1, MOST_COLUMNS + 1):
+        try:
+            archive = _made_up(law, columns)
+            return archive, law.check(archive)
+        except PulseError as cause:
+            first = first or cause
+    assert first is not None
+    raise first
+
+
+def _made_up(law: Law, count: int) -> History:
+    """Six units, a few S columns, W from the model's prior; zeros where the model cannot run."""
     from pulse_pyro._pyro.contract import asked_columns, asks_for_units
     from pulse_pyro._pyro.predict import prior_w
 
     columns: tuple[str, ...] = ()
     length = law.summary.memory + 8
-    s = stream(0, "made up").standard_normal((6, length, 1))
+    s = stream(0, "made up").standard_normal((6, length, count))
     try:
         x = law.summary(s)
         whole = np.isfinite(x).all(-1)
@@ -303,4 +329,5 @@ def _made_up(law: Law) -> History:
     columns = columns or tuple(f"w{j}" for j in range(w.shape[-1]))
     if not np.isfinite(w).all():
         raise DataError(f"{law.label}: W drawn from the prior is not finite; tighten the priors.")
-    return History.from_arrays(s, w, units=names, s_names=("s",), w_names=columns)
+    s_names = ("s",) if count == 1 else tuple(f"s{j}" for j in range(count))
+    return History.from_arrays(s, w, units=names, s_names=s_names, w_names=columns)

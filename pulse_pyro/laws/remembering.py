@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float2
-from pulse_pyro._core.errors import DataError
+from pulse_pyro._core.errors import DataError, SettingError
 from pulse_pyro.base import FittedLaw, ModelCard, Summary, UnfittedLaw
 from pulse_pyro.data.history import History
 from pulse_pyro.data.summary import Lags
@@ -35,7 +35,8 @@ def with_memory(law: Any, archive: History, kind: MemoryKind = "ar") -> Any:
     Residuals on the units a flexible law was fitted on are too small, and look too much like noise:
     teach its memory by units it has not seen, and hold out others for ``diagnose`` (which units
     taught a memory is not recorded). Linear laws on many rows can do with their own archive. No
-    ball is valid once residuals have memory, see :class:`Memory`.
+    ball is valid once residuals have memory, see :class:`Memory`. A law with latents of units has
+    the levels of its own units in its mean, and is refused a "level" learned from them.
 
     Examples
     --------
@@ -48,6 +49,13 @@ def with_memory(law: Any, archive: History, kind: MemoryKind = "ar") -> Any:
     kind = known_kind(kind, "with_memory")
     fitted = as_law(law, "with_memory")
     residual = residuals(fitted, archive, "with_memory")
+    known = set(getattr(fitted, "members", ())) & set(archive.units)
+    if known and "level" in kind:
+        raise SettingError(
+            f"with_memory: the law knows the latents of {len(known)} of these units, so what it "
+            f"leaves of their W shows no {kind!r}; pass units it has not seen, as history.split("
+            "0.5, seed=0) holds them out."
+        )
     memory = fit_memory(residual, archive.unit_of, archive.step, kind, "with_memory")
     if is_dataclass(fitted) and any(field.name == "memory" for field in fields(fitted)):
         return replace(fitted, memory=memory)

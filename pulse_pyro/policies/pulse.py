@@ -186,9 +186,10 @@ class PulseUCB(Streaming):
         if not is_exact(law):
             raise SettingError(
                 "PulseUCB: a guard needs E[W] in closed form, but this law draws it (a latent that "
-                "is neither discrete nor normal, three or more of a unit, or a W without a mean); "
-                "write the model with fewer latents, or play a constant: PulseUCB(law, features, "
-                "pp.constant(sigma))."
+                "is neither discrete nor normal, a vector or three or more of a unit, or a W "
+                "without a mean); write the model with fewer latents, a vector of two as two "
+                "normal sites (u and v of dist.Normal(0.0, 1.0), then rho * u + torch.sqrt(1 - "
+                "rho**2) * v), or play a constant: PulseUCB(law, features, pp.constant(sigma))."
             )
         spread = reward_spread(features, law, calibration.contexts)
         s, w = complete_rows(calibration.contexts, "PulseUCB")

@@ -138,17 +138,24 @@ def labelled(values: Any, schema: Schema, what: str) -> Float:
     return row
 
 
-def full_row(w: ArrayLike, schema: Schema, of: str, after: str = "") -> Float2:
-    """Return the revealed W, (1, w_dim); of, after : what it is of, and what a refusal leaves."""
+def revealed_row(
+    w: ArrayLike, schema: Schema, of: str, after: str = "", partly: bool = False
+) -> Float2:
+    """Return the revealed W, (1, w_dim).
+
+    of, after : what it is of, and what a refusal leaves. partly : NaN is W that stays unknown.
+    """
     names = schema.w_names
     try:
         row = labelled(w, schema.revealed, f"the W revealed for {of}")
     except DataError as cause:
         raise DataError(f"{cause} Nothing was changed{after}.") from cause
     row = row.reshape(-1) if row.ndim < 2 else row
-    if row.shape != (len(names),) or not np.isfinite(row).all():
+    known = ~np.isinf(row) if partly else np.isfinite(row)
+    if row.shape != (len(names),) or not known.all():
+        kind = "numbers, NaN where not revealed," if partly else "finite numbers"
         raise DataError(
-            f"the W revealed for {of} must be {len(names)} finite numbers for "
+            f"the W revealed for {of} must be {len(names)} {kind} for "
             f"{names}, but got {w!r}; nothing was changed{after}."
         )
     return row[None]
@@ -420,9 +427,11 @@ class Streaming:
 
         w : (w_dim,) the missing part, where it is seen at this step: it tells of the unit's memory,
         of its level where the law has levels of units, or of the state of a StepLaw, and a growing
-        archive takes it in.
+        archive takes it in. NaN is what is not revealed; such a row does not join a growing
+        archive.
         """
-        row = None if w is None else full_row(w, self.law.schema, "this step")
+        schema = self.law.schema
+        row = None if w is None else revealed_row(w, schema, "this step", partly=True)
         past, place = self._take_in(s, str(unit))
         if row is None:
             return
@@ -430,7 +439,7 @@ class Streaming:
             condition_on(one, row[0])
         if self._tracks is not None:
             self._tracks.reveal(past, self._tracks.seen(past), row[0])
-        if self.archive is not None:
+        if self.archive is not None and np.isfinite(row).all():
             self.archive.reveal(str(unit), place, row[0])
 
     def reveal(self, decision: Decision | int, w: ArrayLike) -> None:
@@ -463,7 +472,7 @@ class Streaming:
                 f"reveal: the W of decision {key} is known already, and counts once; nothing was "
                 "changed."
             )
-        row = full_row(w, self.law.schema, f"decision {key}")
+        row = revealed_row(w, self.law.schema, f"decision {key}")
         kept_in = self._open if key in self._open else self._learned
         kept_in[key] = self._told(key, found, row[0], "reveal")
 
@@ -482,7 +491,9 @@ class Streaming:
         value = finite_reward(reward, key)
         x, about = found.decision.x, found.about
         if w is not None:
-            row = full_row(w, self.law.schema, f"decision {key}", ", and the decision stays open")
+            row = revealed_row(
+                w, self.law.schema, f"decision {key}", ", and the decision stays open"
+            )
             x = self.scorer.taught(found.s[None], row, int(found.decision.action), x)
             about = about.none
             if not np.isfinite(x[: self.core.width]).all():

@@ -85,7 +85,7 @@ def check_workspace(work: Workspace) -> StudyCheck:
     checks = [_units(work)]
     card = work.law.check(archive)
     rows = archive.rows(work.law.summary)
-    checks.append(_rows(rows))
+    checks.append(_rows(rows, len(getattr(card, "columns", ())) > 1))
     if study.feature_section is not None:
         checks += _features(work, held_out.rows(work.law.summary))
     if study.policy is not None:
@@ -129,10 +129,12 @@ def _units(work: Workspace) -> Check:
     return Check("units", "pass", float(len(held_out.units)), float(fewest), text)
 
 
-def _rows(rows: Rows) -> Check:
+def _rows(rows: Rows, by_column: bool) -> Check:
+    """Count rows to fit on; by_column : the law takes rows in which only some W is recorded."""
     n, p = rows.x.shape
     few = n < ROWS_PER_INPUT * (p + 1)
-    text = f"{n:,} complete rows to fit on, {p} inputs; {rows.dropped:,} incomplete rows left out."
+    left = "of which those with all inputs and some W count too" if by_column else "left out"
+    text = f"{n:,} complete rows to fit on, {p} inputs; {rows.dropped:,} incomplete rows {left}."
     if few:
         text += f" That is few: {ROWS_PER_INPUT * (p + 1):,} or more would be better."
     return Check("rows", "warn" if few else "pass", float(n), float(ROWS_PER_INPUT * (p + 1)), text)

@@ -17,7 +17,7 @@ from pulse_pyro._core.registry import named
 from pulse_pyro._pyro.inference import ENGINES, Inference
 from pulse_pyro.bands import BANDS
 from pulse_pyro.bands.band import BandMethod, Noise
-from pulse_pyro.base import Column, UnfittedLaw
+from pulse_pyro.base import Column, UnfittedLaw, level_text
 from pulse_pyro.calibration.recipe import Mode, Recipe
 from pulse_pyro.calibration.stakes import Stakes
 from pulse_pyro.data.history import History
@@ -71,6 +71,14 @@ class Table:
         if not isinstance(many, list) or not many or not all(isinstance(v, str) for v in many):
             raise self._wrong(key, value)
         return tuple(many)
+
+    def levels(self, key: str) -> tuple[str, ...]:
+        """Return levels in order, as text; 1 and "1" are the same."""
+        value = self.need(key)
+        fit = isinstance(value, list) and value
+        if not fit or not all(type(level) in (str, int, float) for level in value):
+            raise self._wrong(key, value)
+        return tuple(level_text(level) for level in value)
 
     def whole(self, key: str) -> int:
         """Return a whole number."""
@@ -485,7 +493,7 @@ def _declared(name: str, given: dict[str, Any]) -> Column:
     values: dict[str, Any] = {"kind": table.text("kind")}
     values |= {key: table.text(key) for key in ("unknown", "unit") if key in table}
     if "levels" in table:
-        values["levels"] = table.texts("levels")
+        values["levels"] = table.levels("levels")
     if "period" in table:
         values["period"] = table.number("period")
     return replace(declare(name, "S", "real"), **values)

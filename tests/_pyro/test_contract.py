@@ -265,3 +265,21 @@ def test_what_else_a_model_observes_is_its_own_affair():
     for seed in range(5):
         w = np.ones((12, 1)) if seed else np.zeros((12, 1))
         assert check_model(selection, X[seed:], w[seed:], columns=("bad",)).columns == ("bad",)
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (lambda sd: dist.ZeroInflatedPoisson(sd, gate=torch.tensor(0.2)), "ZeroInflatedPoisson"),
+        (lambda sd: dist.LogNormal(sd, 1.0).mask(True), "LogNormal"),
+        (lambda sd: dist.Normal(sd, 1.0), "Normal"),
+    ],
+)
+def test_a_site_goes_by_the_name_it_was_written_with(fn, name):
+    def model(x, w=None):
+        sd = pyro.sample("sd", dist.LogNormal(0.0, 0.5))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            pyro.sample("w", fn((sd + 0.0 * x[..., 0])[..., None]).to_event(1), obs=w)
+
+    card = check_model(model, np.zeros((8, 1)), np.ones((8, 1)))
+    assert {site.name: site.distribution for site in card.sites} == {"sd": "LogNormal", "w": name}

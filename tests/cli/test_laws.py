@@ -90,6 +90,13 @@ def test_models_as_json(run, mine):
     assert all(set(row) == {"law", "kind", "story"} for row in found)
 
 
+def test_a_column_of_text_is_declared_in_a_study(run, mine, tmp_path):
+    file = csv(tmp_path)
+    frame = pd.read_csv(file).assign(s="home")
+    frame.to_csv(file, index=False)
+    refused(run("check", mine, "--data", file, *COLUMNS), "column 's'", "[data.kinds] in a study")
+
+
 def test_models_runs_no_file_and_survives_bad_ones(run, tmp_path):
     (tmp_path / "explodes.py").write_text('"""A loud one."""\nraise SystemExit(3)\n')
     (tmp_path / "syntax.py").write_text("def (\n")

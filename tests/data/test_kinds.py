@@ -317,6 +317,10 @@ def test_levels_that_are_whole_numbers_are_read_without_their_point():
     assert build(["code"], frame=frame.astype({"code": "category"})).schema == history.schema
     text = Column("code", kind="categorical", levels=("1.0", "2.0"))
     assert_array_equal(text.encode([2.0, "1.0", "2.0"], "s")[:, 0], [1, 0, 1])
+    coded = Column("code", kind="ordinal", levels=(1, 2))  # a file writes 1.0 beside an empty cell
+    assert_array_equal(coded.encode(["1.0", "2", None], "s")[:, 0], [1, 2, np.nan])
+    with pytest.raises(DataError, match=r"no level '1\.5'"):
+        coded.encode(["1.5"], "s")
 
 
 UNLIKE = [

@@ -51,6 +51,10 @@ def test_engines_that_did_not_arrive_fail():
     assert short["r_hat"] in ("warn", "fail")
     assert short["ess"] in ("warn", "fail")
     assert figures(law, pp.Laplace())["pareto_k"] in ("warn", "fail")
+    [said] = convergence(law.fit(ONE_FIT, pp.Laplace(), seed=0).record)
+    assert "law.fit(history, pp.Nuts(), seed=0)" in said.text
+    [fine] = convergence(pp.linear_lags(2).fit(ONE_FIT, pp.Laplace(), seed=0).record)
+    assert "Nuts" not in fine.text
 
 
 @pytest.mark.parametrize(

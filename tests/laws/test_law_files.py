@@ -6,7 +6,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from pulse_pyro import Lags, Laplace, Nuts, Svi, law_from_file
+from pulse_pyro import History, Lags, Laplace, Nuts, Svi, law_from_file
 from pulse_pyro._core.errors import ConvergenceError, DataError, ModelError
 from pulse_pyro._pyro.engines import _pareto_k
 from pulse_pyro.data.summary import Identity
@@ -75,6 +75,40 @@ def test_a_bad_file_is_told_why(text, says, write):
     with pytest.raises((ModelError, DataError), match=says) as caught:
         check_law(file)
     assert "mine" in str(caught.value)
+
+
+def test_made_up_rows_have_as_many_columns_as_the_model_needs(write):
+    text = changed(("Lags(2)  #", "Lags(1)  #"), ("loc = a", "loc = a + x[..., 2]"))
+    found = check_law(write(text))
+    assert (found.card.x_dim, found.rows) == (3, "made-up rows of 3 S columns")
+    assert check_law(write(GOOD, "good.py")).rows == "made-up rows of one S column"
+    with pytest.raises(ModelError, match=r"x \(8, 1\)"):  # what it says of one column
+        check_law(write(changed(("Lags(2)  #", "Lags(1)  #"), ("loc = a", "loc = a + x[..., 9]"))))
+
+
+def test_a_state_law_of_other_columns_is_told_to_name_them(write):
+    text = """
+import pyro
+import pyro.distributions as dist
+
+def prior():
+    return pyro.sample("sd", dist.LogNormal(0.0, 0.5))
+
+def first(p):
+    pyro.sample("z", dist.Normal(0.0, p))
+
+def step(p, z, s_past):
+    z = pyro.sample("z", dist.Normal(z, p))
+    pyro.sample("mood", dist.Normal(z + s_past[..., -1, 0], 1.0))
+"""
+    file = write(text)
+    with pytest.raises(ModelError, match=r"made-up rows of columns s and w; .*--data archive.csv"):
+        check_law(file)
+    named = History.from_arrays(HISTORY.grid.s, HISTORY.grid.w, s_names=("s",), w_names=("mood",))
+    assert check_law(file, named).rows == "8 units of the archive"
+    with pytest.raises(ModelError, match="moody") as caught:
+        check_law(write(text.replace('"mood"', '"moody"')), named)
+    assert "made-up" not in str(caught.value)
 
 
 def test_a_missing_file_gets_a_suggestion(tmp_path, write):

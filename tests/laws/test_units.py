@@ -23,9 +23,11 @@ from pulse_pyro import (
     Svi,
     calibrate,
     constant,
+    diagnose,
     law_from_file,
+    linear_lags,
 )
-from pulse_pyro._core.errors import DataError, ModelError, RewardError
+from pulse_pyro._core.errors import DataError, ModelError, RewardError, SettingError
 from pulse_pyro._core.saved import load, save
 from pulse_pyro._pyro.potential import Potential
 from pulse_pyro._pyro.sandbox import sandbox
@@ -33,6 +35,7 @@ from pulse_pyro._pyro.unit_posterior import UnitPosterior, drawn_anew
 from pulse_pyro._pyro.unit_potential import UnitPotential
 from pulse_pyro._pyro.units import UnitKernel
 from pulse_pyro.data.summary import Identity
+from pulse_pyro.laws import with_memory
 from tests.helpers import z_bound
 
 BETWEEN, SD, DRAWS = 0.8, 0.5, 1500
@@ -382,6 +385,57 @@ def test_a_unit_is_no_stranger_after_its_law_has_been_fitted_again(tmp_path):
         assert abs(bob.x[bob.action] - before) > 1.0
 
 
+def test_a_policy_takes_in_what_is_revealed_of_a_row():
+    """Of two W that share a level one is revealed: as if the law's follower were told of it."""
+
+    def both(x, w=None, unit=None):
+        w = w or {}
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+            level = pyro.sample("level", dist.Normal(0.0, BETWEEN))
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            for name in ("one", "two"):
+                pyro.sample(name, dist.Normal(a + level[..., unit], SD), obs=w.get(name))
+
+    w = np.random.default_rng(0).standard_normal((8, 5, 2))
+    history = History.from_arrays(np.zeros((8, 5, 1)), w, s_names=("s",), w_names=("one", "two"))
+    fit = Law(both, Identity()).fit(history, Laplace(draws=100), seed=0)
+    phi = Features(lambda s, w, a: w * a, 2, ("one*a", "two*a"))
+    policy, follower = PulseUCB(fit, phi, constant(1.0)), fit.follow("Ann")
+    for known in ([np.nan, 2.0], {"one": 1.5, "two": None}, [np.nan, np.nan]):
+        policy.observe([0.0], w=known, unit="Ann")
+    for known in ([np.nan, 2.0], [1.5, np.nan]):
+        follower.push(np.zeros(1), np.array(known))
+    choice = policy.act([0.0], unit="Ann", allowed=[False, True])
+    assert_allclose(choice.x, follower.push(np.zeros(1)).mean()[0], rtol=1e-10)
+    assert choice.x.min() > 0.5
+    with pytest.raises(DataError, match=r"2 numbers, NaN where not revealed, for .* but got"):
+        policy.observe([0.0], w=[np.inf, np.nan], unit="Ann")
+    with pytest.raises(DataError, match="2 finite numbers"):
+        policy.learn(choice, 0.1, w=[1.0, np.nan])
+
+
+def test_what_rows_of_new_units_share_is_laid_to_their_latents():
+    found = diagnose(fitted(200), people(40, 12, "v", seed=6), seed=0)
+    plain = diagnose(linear_lags(1).fit(people(), seed=0), people(40, 12, "v", seed=6), seed=0)
+    for name in ("dependence w", "serial w"):
+        said, usual = (next(c for c in each.checks if c.name == name) for each in (found, plain))
+        assert said.verdict == usual.verdict == "fail"
+        assert "has latents of units, and was told no W of these" in said.text
+        assert "latents of units" not in usual.text
+        assert "laws.with_memory" in usual.text
+
+
+def test_a_level_of_rewards_is_learned_from_units_without_one():
+    law, others = fitted(200), people(30, 12, "v", seed=6)
+    with pytest.raises(SettingError, match="knows the latents of 12 of these units"):
+        with_memory(law, people(), "level")
+    assert with_memory(law, people(), "ar").memory.kind == "ar"
+    told = diagnose(with_memory(law, others, "level"), people(30, 12, "x", seed=7), seed=0)
+    words = {c.name: c.verdict for c in told.checks}
+    assert words["dependence w"] == words["serial w"] == "pass"
+
+
 def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
     fit = fitted(200)
     phi = Features(lambda s, w, a: np.hstack([w * (a == 0), w * (a == 1)]), 2, ("w0", "w1"))
@@ -399,6 +453,40 @@ def test_a_guarded_policy_is_told_the_unit_or_meets_a_new_one(tmp_path):
         one, two = (each.act([0.5], unit=unit) for each in (policy, back))
         assert_array_equal(one.x, two.x)
         assert one.action == two.action
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["a vector", "two sites"])
+def test_a_level_and_a_slope_that_go_together_are_two_sites(vector):
+    def model(x, w=None, unit=None):
+        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(2) - 0.5, 0.5).to_event(1))
+        rho = pyro.sample("rho", dist.Uniform(-1.0, 1.0))
+        rest = torch.sqrt(1.0 - rho**2)
+        with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+            if vector:
+                first = torch.stack([torch.ones_like(rho), torch.zeros_like(rho)], -1)
+                tril = torch.stack([first, torch.stack([rho, rest], -1)], -2)
+                both = dist.MultivariateNormal(torch.zeros(2), scale_tril=tril)
+                u, v = pyro.sample("both", both).unbind(-1)
+            else:
+                u = pyro.sample("u", dist.Normal(0.0, 1.0))
+                v = pyro.sample("v", dist.Normal(0.0, 1.0))
+                v = rho * u + rest * v
+        level, slope = scale[..., 0] * u[..., unit], scale[..., 1] * v[..., unit]
+        with pyro.plate("rows", x.shape[-2], dim=-1):
+            mean = level + (1.0 + slope) * x[..., 0]
+            pyro.sample("w", dist.Normal(mean[..., None], SD).to_event(1), obs=w)
+
+    law = Law(model, Identity())
+    said = repr(law.check(people()))
+    assert ("drawn, which no guard takes" in said) == vector
+    fit = law.fit(people(), Laplace(draws=50), seed=0)
+    phi = Features(lambda s, w, a: w * a, 2, ("w*a",))
+    known = calibrate(fit, people(20, 6, "v", seed=5), phi, seed=0)
+    if not vector:
+        assert PulseUCB(fit, phi, calibration=known, reward_sd=0.1, theta_bound=2.0).pending == ()
+        return
+    with pytest.raises(SettingError, match="a vector of two as two normal sites"):
+        PulseUCB(fit, phi, calibration=known, reward_sd=0.1, theta_bound=2.0)
 
 
 def test_a_guard_promises_nothing_once_it_decides_about_known_units(tmp_path):

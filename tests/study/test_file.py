@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import pulse_pyro as pp
 from pulse_pyro.laws.filtering import StateSpace
@@ -349,6 +349,13 @@ def test_levels_may_be_declared_with_their_order_and_those_to_come(typed):
     assert history.take([0]).s[:4, -1].tolist() == [1.0, 0.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("levels", ["[3, 6.0, 12, 18]", '["3", "6", "12", "18"]'])
+def test_levels_may_be_numbers_of_a_column_with_empty_cells(typed, levels):
+    line = f'kinds = {{city = "categorical", hour = {{kind = "ordinal", levels = {levels}}}}}'
+    history = typed((KINDS, line), ('"hour[sin]*w0"', '"hour*w0"')).history()
+    assert_array_equal(history.take([0]).s[:, -1], [3, 6, 12, 18, np.nan])
+
+
 def test_a_level_may_hold_spaces(typed):
     late = (
         'kinds = {city = "categorical"',
@@ -391,6 +398,8 @@ def test_a_number_that_is_seen_may_be_the_cluster(typed):
         (KINDS, 'kinds = {hour = "count 24"}', "only a clock has a period"),
         (KINDS, 'kinds = {hour = "ordinal"}', "must be named in order"),
         (KINDS, 'kinds = {hour = {kind = "real", level = ["a"]}}', "did you mean 'levels'"),
+        (KINDS, 'kinds = {hour = {kind = "ordinal", levels = [true]}}', "levels should look like"),
+        (KINDS, 'kinds = {hour = {kind = "ordinal", levels = 3}}', "levels should look like"),
         (KINDS, "kinds = {hour = {period = 24}}", "hour needs 'kind'"),
         (KINDS, 'kinds = {hour = {kind = "clock", period = "x"}}', "period should look like 24"),
         (KINDS, 'kinds = {city = {kind = "categorical", levels = ["a", "a"]}}', "distinct"),
@@ -442,6 +451,35 @@ def test_a_category_of_a_parquet_file_is_declared(typed, folder, monkeypatch):
     found = typed(("typed.csv", "typed.parquet"), (KINDS, 'kinds = {hour = "clock 24"}'))
     assert found.features().names[3] == "city[Paris]"
     assert found.history().s_names[1] == "city[Paris]"
+
+
+def test_rows_with_some_w_count_for_a_law_with_a_site_per_column(tmp_path):
+    path = write_study(
+        tmp_path / "mine",
+        ('missing = ["w0"]', 'missing = ["w0", "w1"]'),
+        ('name = "linear_lags"\nlags = 3', 'file = "both.py"'),
+    )
+    frame = pd.read_csv(path.parent / "archive.csv")
+    frame["w1"] = np.where(np.arange(len(frame)) % 2, np.nan, 0.5)
+    frame.to_csv(path.parent / "archive.csv", index=False)
+    (path.parent / "both.py").write_text(
+        """
+import pyro
+import pyro.distributions as dist
+
+
+def model(x, w=None):
+    w = w or {}
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        for name in ("w0", "w1"):
+            pyro.sample(name, dist.Normal(a + x[..., 0], 1.0), obs=w.get(name))
+"""
+    )
+    said = pp.study.check_study(path).table.loc["rows", "text"]
+    assert "incomplete rows of which those with all inputs and some W count too" in said
+    fitted = pp.study.fit_study(path)
+    assert fitted.record.rows > int(said.split()[0].replace(",", ""))
 
 
 def test_a_study_with_kinds_and_clusters_is_checked_and_fitted(tmp_path):
