@@ -116,6 +116,8 @@ def test_it_goes_to_arviz(file):
     assert set(truth) <= set(told["posterior"].data_vars)
     assert list(told["posterior_predictive"].data_vars) == list(history.w_names)
     assert {"prior", "prior_predictive", "observed_data"} <= set(dict(told.items()))
+    assert set(told["log_prior"].data_vars) == set(truth)
+    assert np.isfinite(told["log_prior"].to_dataarray()).all()
 
 
 def test_rounds_that_lack_an_input_are_refused_in_a_sentence(file):
