@@ -67,6 +67,7 @@ def test_it_meets_the_contract_and_runs_at_once(file):
     assert found.card.closed_mean
     assert np.isfinite(found.prior).all()
     assert (np.diff(found.prior, axis=0) >= 0).all()
+    assert_array_equal(np.quantile(found.drawn, (0.05, 0.5, 0.95), axis=0), found.prior)
     assert set(law_from_file(file).dims) <= {site.name for site in found.card.globals}
 
 
