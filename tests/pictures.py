@@ -10,6 +10,7 @@ FOLDER = NOTEBOOKS / "pictures"
 # file -> notebook, and which of its pictures
 PICTURES = {
     "regret.png": ("01_quickstart", 4),
+    "gallery.png": ("03_posterior_diagnostics", 1),
     "too_sure.png": ("03_posterior_diagnostics", 14),
     "wrong_law.png": ("04_calibrating_dt", 5),
     "history.png": ("05_reproduce_the_paper", 2),
