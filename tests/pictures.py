@@ -10,7 +10,8 @@ FOLDER = NOTEBOOKS / "pictures"
 # file -> notebook, and which of its pictures
 PICTURES = {
     "regret.png": ("01_quickstart", 4),
-    "too_sure.png": ("03_posterior_diagnostics", 1),
+    "gallery.png": ("03_posterior_diagnostics", 1),
+    "too_sure.png": ("03_posterior_diagnostics", 14),
     "wrong_law.png": ("04_calibrating_dt", 5),
     "history.png": ("05_reproduce_the_paper", 2),
     "masks.png": ("05_reproduce_the_paper", 6),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,7 @@ class TellingNuts(NUTS):  # type: ignore[misc]  # Pyro has no types
         names = ("lp", "energy", "tree_depth", "n_steps", "acceptance_rate", "step_size")
         self.told: dict[str, list[float]] = {name: [] for name in names}
         self._deepest, self._accepted, self._start = 0, [0.0], 0.0
+        self.warm_at = perf_counter()  # when warm-up ended
 
     def _build_tree(self, *args: Any) -> Any:
         self._deepest = max(self._deepest, args[-2] + 1)
@@ -208,7 +210,9 @@ class TellingNuts(NUTS):  # type: ignore[misc]  # Pyro has no types
         self._deepest, self._accepted = 0, []
         size = float(self.step_size)
         out = super().sample(params)
-        if self._t > self._warmup_steps:
+        if self._t == self._warmup_steps:
+            self.warm_at = perf_counter()
+        elif self._t > self._warmup_steps:
             density = -float(self._potential_energy_last)
             mean = sum(self._accepted) / max(len(self._accepted), 1)
             now = (density, self._start, self._deepest, len(self._accepted), mean, size)
@@ -221,6 +225,7 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
     each = how.draws
     chains, diverging = [], []
     told: dict[str, list[float]] = {}
+    seconds = {"warmup": 0.0, "sampling": 0.0}
     label = f"NUTS, {how.chains} chains x {each} draws"
     with bar(total=how.chains * (how.warmup + each), label=label) as progress:
         for chain in range(how.chains):
@@ -240,7 +245,10 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
                 disable_progbar=True,
                 hook_fn=lambda *_: progress.update(),
             )
+            began = perf_counter()
             mcmc.run()
+            seconds["warmup"] += kernel.warm_at - began
+            seconds["sampling"] += perf_counter() - kernel.warm_at
             chains.append(mcmc.get_samples()["z"])
             lost = mcmc.diagnostics()["divergences"].values()
             diverging += [chain * each + int(i) for one in lost for i in one]
@@ -259,6 +267,7 @@ def _nuts(potential: Potential, how: Nuts, seed: int) -> Fit:
         chains=how.chains,
         diverging=tuple(diverging),
         sampler={name: np.array(values) for name, values in told.items()},
+        seconds=seconds,
     )
 
 

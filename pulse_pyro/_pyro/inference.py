@@ -192,7 +192,7 @@ class Fit:
     Svi (above 4 the loss is still falling); ``losses`` what the optimiser saw, step by step.
     ``chains`` : draws stand chain after chain, equally many each; ``diverging`` : draws at which
     NUTS diverged, None where no chain was run; ``sampler`` : what NUTS tells of each draw, (draw,)
-    by name.
+    by name; ``seconds`` : that NUTS took for warm-up and for sampling, all chains together.
     """
 
     draws: dict[str, Float]
@@ -201,3 +201,4 @@ class Fit:
     chains: int = 1
     diverging: tuple[int, ...] | None = None
     sampler: dict[str, Float1] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)

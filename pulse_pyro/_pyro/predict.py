@@ -11,6 +11,7 @@ import pyro.poutine as poutine
 import torch
 
 from pulse_pyro._core.arrays import Float, Float2, Float3, Int
+from pulse_pyro._core.errors import ModelError
 from pulse_pyro._pyro.codes import Coding, codings, codings_of
 from pulse_pyro._pyro.sandbox import sandbox
 from pulse_pyro.base import ModelCard
@@ -266,6 +267,54 @@ def prior_sites(
             name: np.stack([nodes[name]["value"].numpy().astype(np.float64) for nodes in runs])
             for name in names
         }
+
+
+def log_prior_sites(
+    run: Callable[[], Any],
+    draws: Mapping[str, Float],
+    plates: Mapping[str, int],
+    nesting: int,
+    together: bool,
+) -> dict[str, Float]:
+    """Return log p(site | sites before it) at draws (draw, *site shape), (draw,) for each site.
+
+    Densities are of the sites as they are written, not of anything the engine made of them.
+
+    run : the model, or as much of it as samples the sites. plates : how many axes of a site are
+    those of plates, 0 where a name is left out. nesting : plate axes of the model; draws go to the
+    left of them. together : the model broadcasts over draws, as far as W goes.
+    """
+    count = len(next(iter(draws.values())))
+
+    def densities(given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        trace = poutine.trace(poutine.condition(run, given)).get_trace()
+        absent = [name for name in given if name not in trace.nodes]
+        if absent:
+            raise ModelError(f"the model does not sample site {absent[0]!r}")
+        trace.compute_log_prob(site_filter=lambda name, site: name in given)
+        return {name: trace.nodes[name]["log_prob"] for name in given}
+
+    def alone(i: int) -> dict[str, float]:
+        given = {name: torch.tensor(value[i]) for name, value in draws.items()}
+        return {name: float(value.sum()) for name, value in densities(given).items()}
+
+    with sandbox(0, "log prior"), torch.no_grad(), pyro.validation_enabled(False):
+        ends = {0: alone(0), count - 1: alone(count - 1)}
+        if together:
+            wide = {}
+            for name, value in draws.items():
+                gap = (1,) * (nesting - plates.get(name, 0))
+                wide[name] = torch.tensor(value).reshape(count, *gap, *value.shape[1:])
+            try:
+                found = densities(wide)
+                flat = {name: value.reshape(count, -1).sum(1) for name, value in found.items()}
+            except RuntimeError:  # a prior that broadcasts is no rule: W alone is checked
+                flat = {}
+            # a prior that mixes draws up gives other numbers than one draw does
+            if flat and all(np.isclose(flat[n][i], v) for i in ends for n, v in ends[i].items()):
+                return {name: value.numpy() for name, value in flat.items()}
+        each = [alone(i) for i in range(count)]
+    return {name: np.array([one[name] for one in each]) for name in draws}
 
 
 def prior_w(

@@ -5,8 +5,9 @@ The one place that knows of ArviZ: its InferenceData up to 0.x, xarray's DataTre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -69,25 +70,44 @@ def named_draws(fitted: PosteriorLaw) -> dict[str, Named]:
 
 
 def _of_one(fitted: PosteriorLaw, named: dict[str, Named]) -> dict[str, Named]:
-    """Drop "output" of a built-in law of one W, so that a slope reads slope[steps.lag1]."""
-    if len(fitted.schema.w_names) > 1:
-        return named
+    """Drop axes that tell apart what is one, so that a slope reads slope[steps.lag1].
+
+    These are "output" of a built-in law of one W, and "mood_predictor" of a column with one.
+    """
+    ends = ("_predictor",) if len(fitted.schema.w_names) > 1 else ("output", "_predictor")
     out = {}
     for name, (dims, draws) in named.items():
-        single = [i for i, axis in enumerate(dims) if axis == "output" and draws.shape[i + 1] == 1]
+        single = [
+            i for i, axis in enumerate(dims) if axis.endswith(ends) and draws.shape[i + 1] == 1
+        ]
         kept = tuple(axis for i, axis in enumerate(dims) if i not in single)
         out[name] = Named(kept, draws.squeeze(tuple(i + 1 for i in single)))
     return out
 
 
 def axis_labels(fitted: PosteriorLaw, named: Mapping[str, Named]) -> dict[str, list[str]]:
-    """Label "input", "output" and "pair" where their length is that of the inputs, or of W."""
+    """Label the axes whose names and lengths are those of inputs, of W, its levels or units."""
     w = fitted.schema.w_names
     pairs = [f"{w[i]}, {w[j]}" for i in range(len(w)) for j in range(i)]
     labels = {"input": list(input_names(fitted)), "output": list(w), "pair": pairs}
     labels["member"] = list(getattr(fitted, "members", ()))  # units whose latents are kept
+    labels |= _labels_of_kinds(fitted)
     size = {axis: n for site in named.values() for axis, n in site.lengths}
     return {axis: names for axis, names in labels.items() if size.get(axis) == len(names)}
+
+
+def _labels_of_kinds(fitted: PosteriorLaw) -> dict[str, list[str]]:
+    """Label what built-in laws of 0/1, levels, categories and counts have axes for, by column."""
+    family, names = getattr(fitted.law, "family", None), fitted.schema.w_names
+    levels = {column.name: list(column.levels) for column in fitted.schema.w_columns}
+    parts = getattr(family, "parts", ())  # columns of several kinds, in turn
+    out = {} if parts else {"level": next(iter(levels.values()))}
+    for part in parts:
+        earlier = [names[parts[i].columns] for i in part.parents]
+        out[f"{part.name}_level"] = levels[part.name]
+        out[f"{part.name}_predictor"] = list(names[part.columns])
+        out[f"{part.name}_given"] = [name for each in earlier for name in each]
+    return out
 
 
 def _linear(fitted: PosteriorLaw, kernel: LinearKernel) -> dict[str, Named]:
@@ -355,6 +375,53 @@ def _no_prior(fitted: PosteriorLaw) -> str:
     return ""
 
 
+def log_prior_group(fitted: PosteriorLaw, index: Int) -> tuple[dict[str, Dataset], str]:
+    """Return log_prior (chain, draw) of every global site, and what it is, or why it is not there.
+
+    Sites of units are left out: what spreads units is part of the model, and scaling it by a power
+    would change the question (Kallioinen et al. 2024).
+    """
+    import xarray as xr
+
+    from pulse_pyro._pyro.predict import log_prior_sites
+
+    stateful, card = hasattr(fitted, "holding"), fitted.card
+    why = "" if stateful else _no_prior(fitted)
+    names = list(fitted.draws) if card is None else [site.name for site in card.globals]
+    if why or not names:
+        return {}, f"left out: {why or 'the law has no global sites'}"
+    draws = {name: fitted.draws[name] for name in names}
+    plates = {} if card is None else {site.name: len(site.batch_shape) for site in card.globals}
+    try:
+        if stateful:
+            run, nesting, together = fitted.program.prior, 2, True  # type: ignore[attr-defined]
+        else:
+            run = _at_no_inputs(fitted)
+            nesting = 1 if card is None else card.nesting
+            together = card is None or card.vectorised
+        found = log_prior_sites(run, draws, plates, nesting, together)
+    except PulseError as cause:  # an improper prior; a site the model does not draw
+        return {}, f"left out: it cannot be evaluated ({cause})"
+    axes = {"chain": np.arange(len(index)), "draw": np.arange(index.shape[1])}
+    data = {name: (("chain", "draw"), value[index]) for name, value in found.items()}
+    said = "log p(site | sites before it) of global sites, in the law's own units"
+    if card is not None and not stateful and card.unit_sites:
+        own = ", ".join(site.name for site in card.unit_sites)
+        said += f"; sites of units ({own}) are part of the model and left out"
+    return {"log_prior": xr.Dataset(data, axes)}, said
+
+
+def _at_no_inputs(fitted: PosteriorLaw) -> Callable[[], Any]:
+    """Return the model at two rows of inputs 0, of one unit where it asks for units."""
+    import torch
+
+    p = len(fitted.scaler.x_mean) if fitted.card is None else fitted.card.x_dim
+    model = fitted.law.model_for(p, len(fitted.schema.w_names))
+    by_unit = fitted.card is not None and fitted.card.by_unit
+    extras = {"unit": torch.zeros(2, dtype=torch.int64)} if by_unit else {}
+    return partial(model, torch.zeros((2, p), dtype=torch.float64), **extras)
+
+
 COUNTED = {"tree_depth", "n_steps"}
 DEEPEST = 10  # doublings after which Pyro's NUTS gives up
 PACKAGES = ("pulse-pyro", "pyro-ppl", "torch", "numpy", "arviz", "xarray")
@@ -416,7 +483,11 @@ def to_tree(
       units (no axis output in a built-in law of one W), otherwise every site in the law's own
       units, axes named by ``Law.dims``.
     - sample_stats : after Nuts diverging, lp (log posterior density, up to a constant), energy,
-      tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth.
+      tree_depth, n_steps, acceptance_rate, step_size, reached_max_treedepth; attributes
+      warmup_time and sampling_time, seconds of all chains together.
+    - log_prior : log density of each global site (no axes of its own) under its prior, for
+      ``az.psens``; left out where the prior has none, with the reason in the attribute
+      ``log_prior``.
     - fit : quality figures, and loss (step) if there is one.
     - posterior_predictive : one variable (row) a column of W, named like it; draw d made from
       posterior draw d.
@@ -434,7 +505,8 @@ def to_tree(
     has its ``unit`` and ``time`` as labels. Rows that lack W, or an input the law cannot do
     without, are left out and counted in ``rows_left_out``.
 
-    With several columns say which: ``az.loo(tree, var_name="joint")``.
+    With several columns say which: ``az.loo(tree, var_name="joint")``. ``az.psens(tree,
+    component="likelihood")`` needs the density of every draw: ``size`` no less than all draws.
 
     Not covered: ``az.loo`` leaves out single rows, as if those of a unit were independent, and it
     means something only for rows the law was fitted on (the attribute ``rows_fitted_on`` tells);
@@ -465,7 +537,8 @@ def to_tree(
     rng = stream(seed, "arviz")
     index = _chains(fitted)
     groups, attrs = {"posterior": _posterior(fitted, index)}, _attrs(fitted)
-    groups |= _fit_groups(fitted, index)
+    about, attrs["log_prior"] = log_prior_group(fitted, index)
+    groups |= _fit_groups(fitted, index) | about
     if history is not None:
         rows = archive_rows(fitted, history)
         draw = _spread(index, size)
@@ -568,7 +641,9 @@ def _fit_groups(fitted: PosteriorLaw, index: Int) -> dict[str, Dataset]:
             told["reached_max_treedepth"] = told["tree_depth"] >= DEEPEST
         told = {"diverging": diverging} | told
         out["sample_stats"] = xr.Dataset(
-            {name: (("chain", "draw"), values) for name, values in told.items()}, draw
+            {name: (("chain", "draw"), values) for name, values in told.items()},
+            draw,
+            {f"{part}_time": float(value) for part, value in record.seconds.items()},
         )
     about: dict[str, Any] = dict(record.quality)
     if record.losses:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulse_pyro._core.arrays import Float1
+from pulse_pyro._core.arrays import Float1, Float2
 from pulse_pyro._core.errors import DataError, ModelError, PulseError, nearest
 from pulse_pyro._core.files import run_file, write_whole
 from pulse_pyro._core.registry import named
@@ -149,13 +149,14 @@ class LawCheck:
     """A law's file that meets the contract: its card, and what its priors alone say about W.
 
     prior : (3, w_dim) 5 %, 50 % and 95 % points of W over 200 prior draws; rows : how many rows,
-    and of which archive, it was run on.
+    and of which archive, it was run on; drawn : (200 * rows, w_dim) these W, codes of levels.
     """
 
     name: str
     card: ModelCard
     prior: Float1
     rows: str
+    drawn: Float2
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -256,7 +257,7 @@ def check_law(path: str | Path, history: History | None = None) -> LawCheck:
     names = f"{len(archive.units)} units of the archive"
     if made:
         names = f"made-up rows of {'one S column' if count == 1 else f'{count} S columns'}"
-    return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), names)
+    return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), names, w)
 
 
 def _check_program(law: StepLaw, history: History | None) -> LawCheck:
@@ -284,7 +285,7 @@ def _check_program(law: StepLaw, history: History | None) -> LawCheck:
     rows = "made-up rows of columns s and w"
     if history is not None:
         rows = f"{len(history.units)} units of the archive"
-    return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), rows)
+    return LawCheck(law.label, card, np.quantile(w, QUANTILES, axis=0), rows, w)
 
 
 def _inputs(law: Law, archive: History) -> Any:

@@ -50,7 +50,9 @@ class FitRecord:
     Draws stand chain after chain, equally many each (in saves of earlier versions the last chain
     may be shorter by one). ``diverging`` : draws at which NUTS diverged; None where no chain was
     run, or where draws no longer stand in the order of the chains. ``sampler`` : lp, energy,
-    tree_depth, n_steps, acceptance_rate and step_size of each draw of NUTS.
+    tree_depth, n_steps, acceptance_rate and step_size of each draw of NUTS. ``seconds`` : that NUTS
+    took for warm-up and for sampling, all chains together (finding the mode comes before); two
+    records are equal whatever these are.
     """
 
     inference: str
@@ -62,6 +64,7 @@ class FitRecord:
     chains: int = 1
     diverging: tuple[int, ...] | None = None
     sampler: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def made(self, draws: int) -> str:
         """Say how many draws there are: in chains, where they stand in chains."""

@@ -524,6 +524,7 @@ class Law:
             chains=fit.chains,
             diverging=fit.diverging,
             sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
+            seconds=fit.seconds,
         )
         fitted = PosteriorLaw(
             law=law,

@@ -287,6 +287,7 @@ class StepLaw:
             chains=fit.chains,
             diverging=fit.diverging,
             sampler={k: tuple(map(float, v)) for k, v in fit.sampler.items()},
+            seconds=fit.seconds,
         )
         fitted = FittedStepLaw(self, fit.draws, card, record, history.clusters, history.schema)
         return fitted if fitted.filtered_exactly else fitted.with_enough(history)

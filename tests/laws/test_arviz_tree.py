@@ -147,7 +147,7 @@ def test_losses_are_kept():
     law = pp.linear_lags(2).fit(HISTORY, pp.Svi(draws=50, steps=40), seed=0)
     found = law.to_arviz()
     assert_array_equal(found.fit.loss, law.record.losses)
-    assert found.groups() == ["posterior", "fit"]
+    assert found.groups() == ["posterior", "log_prior", "fit"]
 
 
 def test_a_gaussian_process_has_named_axes(process):

@@ -67,6 +67,7 @@ def test_it_meets_the_contract_and_runs_at_once(file):
     assert found.card.closed_mean
     assert np.isfinite(found.prior).all()
     assert (np.diff(found.prior, axis=0) >= 0).all()
+    assert_array_equal(np.quantile(found.drawn, (0.05, 0.5, 0.95), axis=0), found.prior)
     assert set(law_from_file(file).dims) <= {site.name for site in found.card.globals}
 
 
@@ -116,6 +117,8 @@ def test_it_goes_to_arviz(file):
     assert set(truth) <= set(told["posterior"].data_vars)
     assert list(told["posterior_predictive"].data_vars) == list(history.w_names)
     assert {"prior", "prior_predictive", "observed_data"} <= set(dict(told.items()))
+    assert set(told["log_prior"].data_vars) == set(truth)
+    assert np.isfinite(told["log_prior"].to_dataarray()).all()
 
 
 def test_rounds_that_lack_an_input_are_refused_in_a_sentence(file):
