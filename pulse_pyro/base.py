@@ -661,6 +661,12 @@ class Checks(tuple[Check, ...]):
 
 SLOW = "\n  slow because the model does not broadcast over draws: "
 BROADCAST = "write (x * b).sum(-1) for x @ b, sd[..., None], and .to_event(1) on vector sites"
+FEW_VALUES = ("Bernoulli", "Categorical", "OrderedLogistic")
+ONE_SITE = (
+    "\n  w takes few values but is one site, so its expectations are drawn; with a site named like "
+    'each column, w = w or {{}} and pyro.sample("mood", dist.{0}(...), obs=w.get("mood")), they '
+    "are exact sums"
+)
 DISCRETE = (
     "\n  site {0!r} is discrete and not summed out: no engine fits it; give it finite support and "
     'a place inside plate "rows", pyro.sample("{0}", dist.Categorical(logits=...)), or bring a '
@@ -859,6 +865,11 @@ class ModelCard:
                 DISCRETE.format(s.name)
                 for s in self.sites
                 if s.discrete and not s.support and s.kind != "observed"
+            )
+            + "".join(
+                ONE_SITE.format(s.distribution)
+                for s in self.sites
+                if s.kind == "observed" and not self.columns and s.distribution in FEW_VALUES
             )
             + ("" if self.vectorised else SLOW + (self.slow or BROADCAST))
         )

@@ -283,3 +283,17 @@ def test_a_site_goes_by_the_name_it_was_written_with(fn, name):
 
     card = check_model(model, np.zeros((8, 1)), np.ones((8, 1)))
     assert {site.name: site.distribution for site in card.sites} == {"sd": "LogNormal", "w": name}
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_w_of_few_values_is_told_how_its_expectations_become_sums(few):
+    def model(x, w=None):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        eta = (a[..., None] + x[:, 0])[..., None]
+        fn = dist.Bernoulli(logits=eta) if few else dist.Normal(eta, 1.0)
+        with pyro.plate("rows", len(x), dim=-1):
+            pyro.sample("w", fn.to_event(1), obs=w)
+
+    told = repr(check_model(model, np.zeros((6, 1)), np.zeros((6, 1))))
+    assert ("exact sums" in told) == few
+    assert ('dist.Bernoulli(...), obs=w.get("mood")' in told) == few
