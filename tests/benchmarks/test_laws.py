@@ -161,3 +161,54 @@ def test_filter_of_thirty_series(nonlinear):
         f"variances; dense NumPy {30e3 * least['dense']:.0f} ms, {ratio:.0f} times"
     )
     assert ratio > 5
+
+
+def draw_by_draw(fitted, x, unit):
+    """E[W | x] as one would write it: the program run once for each stored draw."""
+    import pyro.poutine as poutine
+    import torch
+
+    from pulse_pyro._pyro.sandbox import sandbox
+
+    draws = {name: torch.as_tensor(value.copy()) for name, value in fitted.draws.items()}
+    program, total = fitted.law.model, 0.0
+    count = len(next(iter(draws.values())))
+    with sandbox(0, "draw by draw"), torch.no_grad():
+        for k in range(count):
+            held = {name: value[k] for name, value in draws.items() if name != "level"}
+            run = poutine.trace(poutine.condition(program, held))
+            found = run.get_trace(torch.as_tensor(x), unit=torch.as_tensor(unit)).nodes
+            level = found["level"]["value"][unit]
+            total = total + found["w"]["fn"].mean[:, 0] - level  # its population mean is 0
+    return (total / count).numpy()
+
+
+def test_a_new_person_against_running_the_program_draw_by_draw():
+    rng = pp.stream(0, "people")
+    s = rng.standard_normal((60, 20, 1))
+    w = s + rng.standard_normal((60, 1, 1)) + 0.3 * rng.standard_normal(s.shape)
+    history = pp.History.from_arrays(s, w, s_names=("s",), w_names=("w",))
+    law = pp.law_from_file(MODELS / "person_levels.py")
+    fitted = law.fit(history, pp.Laplace(draws=500), seed=0)
+    row, blank = rng.standard_normal((2, 1)), np.zeros((2, 1))
+    new = pp.History.from_arrays(
+        row[None], blank[None], units=("Ann",), s_names=("s",), w_names=("w",)
+    )
+    x = new.rows(fitted.summary).x[-1:]
+    by_hand = draw_by_draw(fitted, x, np.zeros(1, int))
+    own = fitted(new).mean()[-1]
+    assert abs(own[0] - by_hand[0]) < 1e-8
+    follower = fitted.follow("Ann")
+    follower.push(row[0])
+    found = best_of(
+        5,
+        slow=lambda: draw_by_draw(fitted, x, np.zeros(1, int)),
+        batch=lambda: fitted(new).mean(),
+        online=lambda: follower.push(row[1]).mean(),
+    )
+    print(
+        f"\na new person, 500 draws: draw by draw {1e3 * found['slow']:.0f} ms, batch "
+        f"{1e3 * found['batch']:.2f} ms ({found['slow'] / found['batch']:.0f}x), online "
+        f"{1e3 * found['online']:.2f} ms ({found['slow'] / found['online']:.0f}x)"
+    )
+    assert found["slow"] > 50 * found["online"]
