@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pulse_pyro._core.arrays import Bool, Float1, Float2, Float3, Int
+from pulse_pyro._core.errors import DataError, ModelError
 from pulse_pyro._core.seeds import stream
 from pulse_pyro.base import Conditional, FittedLaw
 from pulse_pyro.data.history import History
@@ -17,6 +19,7 @@ from pulse_pyro.diagnostics.levels import levels_of
 from pulse_pyro.diagnostics.result import ScoreComparison
 from pulse_pyro.laws.memory import Memory
 from pulse_pyro.laws.remembering import inputs_seen, memory_of
+from pulse_pyro.laws.step import FittedStepLaw
 from pulse_pyro.laws.units import UnitLaw
 
 # What a law says about held-out rows: expectations, draws, and where W fell among them.
@@ -101,6 +104,7 @@ def _ranks(draws: Float3, w: Float2, rng: np.random.Generator) -> Float2:
 
 
 GAPS = 100  # rows that lack an input, at least, to judge them
+TOLD_ROWS = 3_000  # of which a law that learns from W is told, row by row
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +136,9 @@ class HeldOut:
         return self.history.w_names
 
     @property
-    def knows_units(self) -> bool:
-        """Whether the law has latents of units, of which it is told nothing here."""
-        return isinstance(self.fitted, UnitLaw) and self.memory is None
+    def learns(self) -> bool:
+        """Whether the law learns from earlier W of a unit: of its latents, or of its state."""
+        return isinstance(self.fitted, UnitLaw | FittedStepLaw) and self.memory is None
 
     @property
     def x_names(self) -> tuple[str, ...]:
@@ -179,13 +183,47 @@ class HeldOut:
         """(n, w_dim) what is left of W at judged rows, NaN where lags were not seen.
 
         W less the law's mean; of a law with memory, W less what the filter predicts from the mean
-        and the unit's earlier W.
+        and the unit's earlier W; of one with latents of units or a state, W less what it expects
+        once it is told the unit's earlier W, of about 3,000 rows of whole units, else NaN.
         """
         judged = self.judged
         residual: Float2 = np.where(self.lags_seen[:, None], judged.w - judged.mean, np.nan)
+        if self.learns:
+            out = np.full_like(residual, np.nan)
+            rows, units = np.bincount(judged.unit), np.unique(judged.unit)
+            order = stream(self.seed, "told").permutation(units)
+            for unit in order[: int((np.cumsum(rows[order]) <= TOLD_ROWS).sum()) or 1]:
+                mine = np.flatnonzero(judged.unit == unit)
+                out[mine] = judged.w[mine] - self._expected_when_told(unit, judged.row[mine])
+            return np.where(np.isfinite(residual), out, np.nan)
         if self.memory is None:
             return residual
         return self.memory.innovations(residual, judged.unit, judged.place.step)
+
+    def _expected_when_told(self, unit: int, rows: Int) -> Float2:
+        """Return E[W | S_1:t, W_1:t-1] of one unit at some rows of the archive, (len(rows), w_dim).
+
+        NaN from a W on that the law cannot have.
+        """
+        history, asked = self.history, set(rows.tolist())
+        follower = self.fitted.follow(history.units[unit])
+        out, unseen = dict[int, Float1](), np.full(len(history.s_names), np.nan)
+        at = range(int(history.offsets[unit]), int(history.offsets[unit + 1]))
+        absent = np.diff(history.step[at.start : at.stop], prepend=history.step[at.start] - 1) - 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that few particles are left is no news to a check
+            for row, gap in zip(at, np.minimum(absent, self.fitted.summary.memory), strict=True):
+                for _ in range(gap):
+                    follower.push(unseen)
+                w = history.w[row] if np.isfinite(history.w[row]).all() else None
+                try:
+                    before = follower.push(history.s[row], w)  # the law of W_t without W_t
+                except (DataError, ModelError):
+                    break
+                if row in asked:
+                    out[row] = before.mean()[0]
+        none = np.full(len(history.w_names), np.nan)
+        return np.stack([out.get(row, none) for row in rows.tolist()])
 
     @cached_property
     def gaps(self) -> tuple[Predictions, float] | None:

@@ -46,11 +46,13 @@ BY_INPUTS = (
     " come to be known, make them inputs; else the noise itself has a memory, which past rewards"
     " can tell: laws.with_memory."
 )
-OF_UNITS = (
-    " The law has latents of units, and was told no W of these: what rows of a unit share is left"
-    " in all of them, also where the law is right. Reveal W of a unit, policy.observe(s, w=...,"
-    " unit=...), make what sets units apart an input, or let rewards tell of it, by units the law"
-    " has not seen: laws.with_memory(law, others, 'level')."
+TOLD = (
+    " Judged is {0} less what the law expects once it is told the unit's earlier {0}. Policies are"
+    " not told: rounds of a unit that was decided about before are beyond the radius' guarantee."
+)
+OTHER_SHAPE = (
+    " So what it believes of units, or its state, is of another shape: give it another distribution"
+    " or motion (StepLaw), or try more lags of S or a more flexible mean."
 )
 LARGE = 0.3  # |correlation| worth a warning where there are too few units for a test
 MARGINS = (0.02, 0.05)  # |correlations| that warn, that fail
@@ -142,13 +144,13 @@ def ask_serial(case: HeldOut, j: int) -> list[Check]:
     )
     test = test._replace(p=min(1.0, test.p * len(case.names)) if np.isfinite(test.p) else test.p)
     kind = "" if memory is None else memory.kind
-    return [serial_check(case.names[j], test, kind, case.knows_units)]
+    return [serial_check(case.names[j], test, kind, case.learns)]
 
 
-def serial_check(name: str, test: SerialTest, memory: str = "", knows_units: bool = False) -> Check:
+def serial_check(name: str, test: SerialTest, memory: str = "", learns: bool = False) -> Check:
     """Return the verdict on one W; memory : its kind, where the test is of what the filter leaves.
 
-    knows_units : the law has latents of units, which it was told nothing of here.
+    learns : the law has latents of units, or a state, and was told the unit's earlier W.
 
     "fail" at p < 0.001 and |correlation| >= 0.05, "warn" at p < 0.01 and >= 0.02, "info" where the
     test did not judge: small dependence passes, however surely it is there.
@@ -179,12 +181,14 @@ def serial_check(name: str, test: SerialTest, memory: str = "", knows_units: boo
             " So the memory is of another shape, and the filter is not to be trusted: try"
             " 'level+ar', more lags of S or a more flexible mean."
         )
+    elif learns:
+        text += TOLD.format(name) + (OTHER_SHAPE if word != "pass" else "")
     elif word != "pass":
         text += (
             f" Earlier {name}, hence earlier rewards, tell more than the law's inputs do, which the"
             " radius' guarantee does not cover."
         )
-        text += OF_UNITS if knows_units else BY_INPUTS
+        text += BY_INPUTS
     return Check(label, word, test.correlation, MARGINS[1], text)
 
 

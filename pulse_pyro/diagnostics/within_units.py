@@ -24,7 +24,7 @@ from scipy import stats
 
 from pulse_pyro._core.arrays import Float1, Float2, Int
 from pulse_pyro.base import FAIL, Check, verdict
-from pulse_pyro.diagnostics.serial import FEWEST, OF_UNITS, controls
+from pulse_pyro.diagnostics.serial import FEWEST, OTHER_SHAPE, TOLD, controls
 
 if TYPE_CHECKING:
     from pulse_pyro.diagnostics.case import HeldOut
@@ -50,7 +50,7 @@ def ask_within_units(case: HeldOut, j: int) -> list[Check]:
     found = within_units(
         case.left[:, j], case.x[judged.row], judged.unit, judged.cluster, case.memory_extra
     )
-    return [within_units_check(case.names[j], found, len(case.names), case.knows_units)]
+    return [within_units_check(case.names[j], found, len(case.names), case.learns)]
 
 
 def within_units(
@@ -101,11 +101,11 @@ def within_units(
 
 
 def within_units_check(
-    name: str, found: WithinUnits, looks: int = 1, knows_units: bool = False
+    name: str, found: WithinUnits, looks: int = 1, learns: bool = False
 ) -> Check:
     """Return the verdict: fails at p < 0.001 and a correlation of 0.03, warns at 0.01 and 0.01.
 
-    looks : columns of W that are asked the same. knows_units : as in ``serial_check``.
+    looks : columns of W that are asked the same. learns : as in ``serial_check``.
     """
     label = f"dependence {name}"
     if not np.isfinite(found.p):
@@ -120,13 +120,15 @@ def within_units_check(
         f"({found.clusters} units, p = {p:.2g}; it fails below {FAIL} if the correlation is "
         f"{MARGINS[1]} or more)."
     )
-    if word != "pass":
+    if learns:
+        text += TOLD.format(name) + (OTHER_SHAPE if word != "pass" else "")
+    elif word != "pass":
         text += (
             " Rows of a unit are not independent given the inputs: units have levels of their own,"
             " or the noise has a long memory. Intervals must go by unit (they do here), and earlier"
             f" {name}, hence earlier rewards, tell more than S"
         )
-        text += f".{OF_UNITS}" if knows_units else BY_INPUTS
+        text += BY_INPUTS
     return Check(label, word, found.correlation, MARGINS[1], text)
 
 

@@ -395,3 +395,36 @@ def test_it_survives_being_saved(exact, tmp_path):
 
     with pytest.raises(BundleError, match="other answers"):
         load(path, law=replace(law.law, step=other))
+
+
+def test_a_right_state_leaves_nothing_once_earlier_w_are_told():
+    """S tells nothing of a state that lasts from row to row; earlier W do, to the law as well."""
+    keep, units, time = 0.9, 40, 25
+
+    def prior():
+        return {"keep": pyro.sample("keep", dist.Beta(2.0, 2.0))}
+
+    def first(p):
+        pyro.sample("z", dist.Normal(0.0, 1.0))
+
+    def step(p, z, s_past):
+        z = pyro.sample("z", dist.Normal(p["keep"] * z, (1.0 - keep**2) ** 0.5))
+        pyro.sample("w", dist.Normal(z + s_past[..., -1, 0], 0.3))
+
+    rng = np.random.default_rng(0)
+    s, z = rng.standard_normal((units, time, 1)), np.empty((units, time))
+    shock = rng.standard_normal((units, time + 1))
+    now = shock[:, -1]
+    for t in range(time):
+        now = keep * now + np.sqrt(1.0 - keep**2) * shock[:, t]
+        z[:, t] = now
+    w = z + s[..., 0] + 0.3 * rng.standard_normal((units, time))
+    history = History.from_arrays(s, w[..., None], w_names=("w",))
+    words = {}
+    for believed in (keep, 0.0):
+        law = at_truth(StepLaw(prior, first, step), history, {"keep": believed}, 2)
+        found = diagnose(law, history, seed=0)
+        words[believed] = {
+            c.verdict for c in found.checks if c.name in ("dependence w", "serial w")
+        }
+    assert words == {keep: {"pass"}, 0.0: {"fail"}}

@@ -415,15 +415,31 @@ def test_a_policy_takes_in_what_is_revealed_of_a_row():
         policy.learn(choice, 0.1, w=[1.0, np.nan])
 
 
-def test_what_rows_of_new_units_share_is_laid_to_their_latents():
-    found = diagnose(fitted(200), people(40, 12, "v", seed=6), seed=0)
-    plain = diagnose(linear_lags(1).fit(people(), seed=0), people(40, 12, "v", seed=6), seed=0)
-    for name in ("dependence w", "serial w"):
-        said, usual = (next(c for c in each.checks if c.name == name) for each in (found, plain))
-        assert said.verdict == usual.verdict == "fail"
-        assert "has latents of units, and was told no W of these" in said.text
-        assert "latents of units" not in usual.text
-        assert "laws.with_memory" in usual.text
+def alike(x, w=None, unit=None):
+    """Levels that hardly differ, and noise that is taken for the rest."""
+    a = pyro.sample("a", dist.Normal(0.0, 10.0))
+    with pyro.plate("units", int(unit.max()) + 1, dim=-1):
+        level = pyro.sample("level", dist.Normal(0.0, 0.05))
+    with pyro.plate("rows", x.shape[-2], dim=-1):
+        loc = a + level[..., unit] + x[..., 0]
+        pyro.sample("w", dist.Normal(loc[..., None], 1.0).to_event(1), obs=w)
+
+
+def words_of(law, held_out):
+    found = diagnose(law, held_out, seed=0)
+    return {c.name: c for c in found.checks if c.name in ("dependence w", "serial w")}
+
+
+def test_what_rows_of_new_units_share_is_no_fault_of_a_law_that_knows_it():
+    """Right levels leave nothing once earlier W are told; no levels, or too alike, leave a lot."""
+    held_out = people(40, 12, "v", seed=6)
+    right = words_of(fitted(200), held_out)
+    assert {check.verdict for check in right.values()} == {"pass"}
+    assert "Policies are not told" in right["serial w"].text
+    no_levels = linear_lags(1).fit(people(), seed=0)
+    too_alike = Law(alike, Identity()).fit(people(), Laplace(draws=200), seed=0)
+    for wrong in (no_levels, too_alike):
+        assert "fail" in {check.verdict for check in words_of(wrong, held_out).values()}
 
 
 def test_a_level_of_rewards_is_learned_from_units_without_one():
