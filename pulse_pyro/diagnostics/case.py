@@ -205,25 +205,26 @@ class HeldOut:
 
         NaN from a W on that the law cannot have.
         """
-        history, asked = self.history, set(rows.tolist())
+        history = self.history
+        at = np.arange(history.offsets[unit], history.offsets[unit + 1])
+        absent = np.diff(history.step[at], prepend=history.step[at[0]] - 1) - 1
+        gaps = np.repeat(np.arange(len(at)), np.minimum(absent, self.fitted.summary.memory))
+        s, w = (np.insert(each[at], gaps, np.nan, axis=0) for each in (history.s, history.w))
+        place = np.full(len(s), -1)  # of a row among those asked for
+        place[np.isin(np.insert(at, gaps, -1), rows)] = np.arange(len(rows))
+        seen: Bool = np.asarray(np.isfinite(w).all(-1))
         follower = self.fitted.follow(history.units[unit])
-        out, unseen = dict[int, Float1](), np.full(len(history.s_names), np.nan)
-        at = range(int(history.offsets[unit]), int(history.offsets[unit + 1]))
-        absent = np.diff(history.step[at.start : at.stop], prepend=history.step[at.start] - 1) - 1
+        out = np.full((len(rows), len(history.w_names)), np.nan)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that few particles are left is no news to a check
-            for row, gap in zip(at, np.minimum(absent, self.fitted.summary.memory), strict=True):
-                for _ in range(gap):
-                    follower.push(unseen)
-                w = history.w[row] if np.isfinite(history.w[row]).all() else None
+            for now, told, known, k in zip(s, w, seen, place, strict=True):
                 try:
-                    before = follower.push(history.s[row], w)  # the law of W_t without W_t
+                    before = follower.push(now, told if known else None)  # the law without this W
                 except (DataError, ModelError):
                     break
-                if row in asked:
-                    out[row] = before.mean()[0]
-        none = np.full(len(history.w_names), np.nan)
-        return np.stack([out.get(row, none) for row in rows.tolist()])
+                if k >= 0:
+                    out[k] = before.mean()[0]
+        return out
 
     @cached_property
     def gaps(self) -> tuple[Predictions, float] | None:

@@ -35,6 +35,7 @@ from pulse_pyro._pyro.unit_posterior import UnitPosterior, drawn_anew
 from pulse_pyro._pyro.unit_potential import UnitPotential
 from pulse_pyro._pyro.units import UnitKernel
 from pulse_pyro.data.summary import Identity
+from pulse_pyro.diagnostics.case import HeldOut, predictions
 from pulse_pyro.laws import with_memory
 from tests.helpers import z_bound
 
@@ -440,6 +441,19 @@ def test_what_rows_of_new_units_share_is_no_fault_of_a_law_that_knows_it():
     too_alike = Law(alike, Identity()).fit(people(), Laplace(draws=200), seed=0)
     for wrong in (no_levels, too_alike):
         assert "fail" in {check.verdict for check in words_of(wrong, held_out).values()}
+
+
+def test_a_law_is_told_earlier_w_of_a_unit_alone_and_its_gaps():
+    whole = people(3, 6, "v", seed=6)
+    held_out = whole.where(np.arange(18) % 6 != 2)  # step 2 of everybody is absent
+    law = fitted(200)
+    judged = predictions(law, held_out, np.ones(15, bool), np.random.default_rng(0), 10)
+    rows = np.array([5, 6, 8])  # of the second unit: steps 0, 1, 4
+    case = HeldOut(law, held_out, None, 0, 10, held_out.s, judged, ())
+    found = case._expected_when_told(1, rows)[:, 0]
+    follower = law.follow("v1")
+    by_hand = [follower.push(held_out.s[k], held_out.w[k]).mean()[0, 0] for k in range(5, 10)]
+    assert_allclose(found, np.array(by_hand)[[0, 1, 3]], rtol=1e-12)
 
 
 def test_a_level_of_rewards_is_learned_from_units_without_one():
