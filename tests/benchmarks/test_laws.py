@@ -1,12 +1,14 @@
 """Speed of the laws beside the plain alternative, measured in one run."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pulse_pyro as pp
+from pulse_pyro.laws.files import check_law
 from tests.benchmarks.timing import best_of
 from tests.helpers import mean_at
 
@@ -212,3 +214,35 @@ def test_a_new_person_against_running_the_program_draw_by_draw():
         f"{1e3 * found['online']:.2f} ms ({found['slow'] / found['online']:.0f}x)"
     )
     assert found["slow"] > 50 * found["online"]
+
+
+def prior_archive(law, columns):
+    """W drawn from a gallery law's own prior, given one S that is standard normal."""
+    from pulse_pyro._pyro.predict import simulate_prior
+
+    names = {"s_names": ("s",), "w_names": columns}
+    s = pp.stream(0, "gallery").standard_normal((12, 30, 1))
+    blank = pp.History.from_arrays(s, np.zeros((12, 30, len(columns))), **names)
+    if isinstance(law, pp.StepLaw):
+        made = law.simulate(blank, 1, seed=0)
+        return pp.History.from_arrays(made.s[0], made.w[0], **names)
+    data, settled = law.prepare(blank)
+    card, model = settled.check(blank), settled.model_for(data.x.shape[1], data.w_dim)
+    w = np.full(blank.w.shape, np.nan)
+    w[data.rows.at] = simulate_prior(model, data.x, data.unit, card, 0, 3).w
+    return replace(blank, w=w)
+
+
+def test_latency_of_the_gallery():
+    """E[W | s] of a new unit, one context after the other: the bar is 300 microseconds."""
+    print("\nE[W | s] of a new unit, 500 draws, median microseconds")
+    for file in sorted(MODELS.glob("*.py")):
+        law = pp.law_from_file(file)
+        columns = getattr(check_law(file).card, "columns", ()) or ("w",)
+        fitted = law.fit(prior_archive(law, columns), pp.Laplace(draws=500), seed=0)
+        follower, took = fitted.follow("Ann"), []
+        for row in pp.stream(0, "online").standard_normal((220, 1)):
+            start = time.perf_counter()
+            follower.push(row).mean()
+            took.append(time.perf_counter() - start)
+        print(f"  {file.stem:24} {1e6 * np.median(took[20:]):6.0f}")
