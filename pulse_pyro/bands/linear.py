@@ -129,9 +129,8 @@ def linear(sample: Sample, method: BandMethod, level: float, rng: np.random.Gene
     units) less coefficients as freedom, or Satterthwaite's, if that is less and variances go by
     unit. Valid if E[y | S_1:t] is linear in x: see the lack-of-fit test. Inputs that repeat others
     (lags of a clock), or are constant, are left out: their part is played by those others, or by
-    the intercept. Of a context where they do not,
-    nothing is known: it is outside the domain and its half-width is NaN, as if an input were not
-    seen.
+    the intercept. Of a context where they do not, nothing is known: it is outside the domain and
+    its half-width is NaN, as if an input were not seen.
     """
     n, p = sample.x.shape
     if n < 2 * (p + 1) + 20:
